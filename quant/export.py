@@ -1,0 +1,255 @@
+"""A torch model to ONNX: BatchNorm folded, nodes named after torch modules, nothing of the exporter's left in it.
+
+torch's TorchScript exporter is used (`dynamo=False`): it names nodes by module path
+(`/stage2/stage2.0/branches.0/branches.0.0/conv1/Conv`) and keeps the batch out of the graph (Flatten, Resize by scales).
+The newer exporter names them `node_Conv_4560`, bakes the batch into a Reshape and takes three times as long on HRNet.
+"""
+
+import importlib
+import io
+import warnings
+from collections.abc import Iterable
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import onnx
+
+from fusescope.graph.errors import UserError
+from fusescope.graph.names import name_nodes
+from fusescope.quant.half import to_half
+
+if TYPE_CHECKING:
+    import torch
+
+OPSET = 19
+"""The oldest opset with FP8 and float16 scales, so that quantizing an export never converts it."""
+
+INPUT, OUTPUT = "input", "output"
+"""The names of an exported model's input and output; a model of several outputs has `output_0`, `output_1`, ..."""
+
+
+def export(
+    model: str,
+    *,
+    dtype: Literal["float32", "float16"] = "float32",
+    shape: tuple[int, ...] | None = None,
+    batch: int = 1,
+    pretrained: bool = False,
+    weights: Path | None = None,
+    seed: int = 0,
+    opset: int = OPSET,
+) -> onnx.ModelProto:
+    """Export a torch model with fixed shapes.
+
+    Weights are seeded random unless `pretrained` or `weights` is given. BatchNorm's scales and shifts are random then
+    too and its statistics those of a random input, so that every convolution has a bias, as in a trained model, and
+    activations stay in the range of float16.
+
+    Args:
+        model: A timm model name, or `module:callable` where the callable returns a `torch.nn.Module`.
+        dtype: The dtype of weights, activations, input and output.
+        shape: The shape of one sample, as in `(3, 224, 224)`; by default the timm model's own, else that.
+        batch: The first dimension of the input.
+        pretrained: Download timm's trained weights.
+        weights: A checkpoint file (`.pth`, `.safetensors`) to load instead.
+        seed: Of the random weights; not used otherwise.
+        opset: The ONNX opset.
+
+    Returns:
+        A model that passes the ONNX checker, its input named `input`.
+
+    Raises:
+        UserError: torch or timm is missing, the name is unknown, the weights cannot be had, or the model does not
+            run on this shape or cannot be exported.
+    """
+    torch = _needs("torch")
+    if pretrained and weights is not None:
+        raise UserError("pretrained weights and a weights file exclude each other", remedy="give one of them")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        net = _make(model, pretrained=pretrained).eval()
+        config = getattr(net, "pretrained_cfg", {})
+        shape = shape or tuple(config.get("input_size", (3, 224, 224)))
+        sample = torch.randn(batch, *shape)
+        if weights is not None:
+            _load(net, weights)
+        elif not pretrained:
+            _randomise_norms(net, torch.randn(2, *shape), model)
+        proto = _export(net, sample, opset, model)
+    _drop_identities(proto.graph)
+    _lift_constants(proto.graph)
+    _name_weights(proto.graph)
+    _drop_traces(proto)
+    name_nodes(proto)
+    if dtype == "float16":
+        proto = to_half(proto)
+    onnx.checker.check_model(proto, full_check=True)
+    return proto
+
+
+def _needs(module: str) -> Any:
+    """Import a module of the extra `quantize`, or say how to get it."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise UserError(
+            f"exporting needs {module}, which is not installed", remedy='pip install "fusescope[quantize]"'
+        ) from error
+
+
+def _make(model: str, *, pretrained: bool) -> "torch.nn.Module":
+    if ":" in model:
+        if pretrained:
+            raise UserError("only timm models have pretrained weights", where=model, remedy="use --weights FILE")
+        return _call(model)
+    timm = _needs("timm")
+    if not timm.is_model(model):
+        near = get_close_matches(model, timm.list_models(), n=3)
+        remedy = f"did you mean {', '.join(near)}?" if near else "timm.list_models() lists the names"
+        raise UserError("no timm model has this name", where=model, remedy=remedy)
+    if not pretrained:
+        return timm.create_model(model)  # type: ignore[no-any-return]
+    try:
+        return timm.create_model(model, pretrained=True)  # type: ignore[no-any-return]
+    except (OSError, RuntimeError, ValueError) as error:  # of the hub, of urllib and of timm, in that order
+        raise UserError(
+            f"the pretrained weights could not be downloaded ({type(error).__name__})",
+            where=model,
+            remedy="get the checkpoint on a machine that reaches the hub and pass it as --weights FILE",
+        ) from error
+
+
+def _call(path: str) -> "torch.nn.Module":
+    module, _, name = path.partition(":")
+    try:
+        net = getattr(importlib.import_module(module), name)()
+    except (ImportError, AttributeError, TypeError) as error:
+        raise UserError(
+            f"cannot make a model ({error})", where=path, remedy="name a callable without arguments as module:callable"
+        ) from error
+    if not isinstance(net, _needs("torch").nn.Module):
+        raise UserError(f"returned a {type(net).__name__}, not a torch.nn.Module", where=path)
+    return net  # type: ignore[no-any-return]
+
+
+def _load(net: "torch.nn.Module", weights: Path) -> None:
+    models = _needs("timm.models")
+    try:
+        models.load_checkpoint(net, str(weights), weights_only=True)
+    except (OSError, RuntimeError, KeyError, ValueError) as error:
+        remedy = "give a checkpoint of this very model (.pth or .safetensors)"
+        raise UserError(f"cannot be loaded ({error})", where=weights, remedy=remedy) from error
+
+
+def _randomise_norms(net: "torch.nn.Module", sample: "torch.Tensor", model: str) -> None:
+    """Give every BatchNorm random scales and shifts, and the statistics of a random input.
+
+    Drawn statistics would not fit the weights, and HRNet's activations would leave the range of float16.
+    """
+    torch = _needs("torch")
+    norms = [m for m in net.modules() if isinstance(m, torch.nn.modules.batchnorm._BatchNorm)]
+    for norm in norms:
+        norm.reset_running_stats()
+        norm.momentum = None  # a cumulative average: one pass sets the statistics
+        norm.train()
+        if norm.affine:
+            torch.nn.init.uniform_(norm.weight, 0.5, 1.5)
+            torch.nn.init.normal_(norm.bias, std=0.2)
+    if norms:
+        with torch.no_grad():
+            _run(net, sample, model)
+    net.eval()
+
+
+def _run(net: "torch.nn.Module", sample: "torch.Tensor", model: str) -> None:
+    try:
+        net(sample)
+    except (RuntimeError, AssertionError, ValueError, TypeError) as error:
+        raise UserError(
+            f"does not run on an input of shape {tuple(sample.shape)} ({error})", where=model, remedy="pass its shape"
+        ) from error
+
+
+def _export(net: "torch.nn.Module", sample: "torch.Tensor", opset: int, model: str) -> onnx.ModelProto:
+    torch = _needs("torch")
+    with torch.no_grad():
+        _run(net, sample, model)
+    file = io.BytesIO()
+    with warnings.catch_warnings():
+        # The exporter warns that it is the older one, and of Python values that the trace fixes: shapes are fixed here.
+        warnings.simplefilter("ignore")
+        try:
+            torch.onnx.export(
+                net, (sample,), file, dynamo=False, opset_version=opset, input_names=[INPUT], output_names=None
+            )
+        except torch.onnx.errors.OnnxExporterError as error:
+            raise UserError(f"cannot be exported to ONNX ({error})", where=model) from error
+    proto = onnx.load_from_string(file.getvalue())
+    _name_outputs(proto.graph)
+    return proto
+
+
+def _name_outputs(graph: onnx.GraphProto) -> None:
+    names = [OUTPUT] if len(graph.output) == 1 else [f"{OUTPUT}_{i}" for i in range(len(graph.output))]
+    _rename(graph, dict(zip([output.name for output in graph.output], names, strict=True)))
+
+
+def _rename(graph: onnx.GraphProto, names: dict[str, str]) -> None:
+    """Rename tensors everywhere in a graph without bodies."""
+    for value in (*graph.input, *graph.output, *graph.value_info, *graph.initializer):
+        value.name = names.get(value.name, value.name)
+    for node in graph.node:
+        node.input[:] = [names.get(name, name) for name in node.input]
+        node.output[:] = [names.get(name, name) for name in node.output]
+
+
+def _drop_identities(graph: onnx.GraphProto) -> None:
+    """Let the readers of an Identity of a weight, which the exporter makes of equal weights, read the weight."""
+    weights = {tensor.name for tensor in graph.initializer}
+    copies = [node for node in graph.node if node.op_type == "Identity" and node.input[0] in weights]
+    _remove(graph.node, copies)
+    _rename(graph, {node.output[0]: node.input[0] for node in copies})
+
+
+def _lift_constants(graph: onnx.GraphProto) -> None:
+    """Turn Constant nodes into initializers, so that the nodes left are the model's own operations."""
+    constants = [n for n in graph.node if n.op_type == "Constant" and n.attribute[0].name == "value"]
+    for node in constants:
+        tensor = graph.initializer.add()
+        tensor.CopyFrom(node.attribute[0].t)
+        tensor.name = node.output[0]
+    _remove(graph.node, constants)
+
+
+def _remove(nodes: Any, unwanted: Iterable[onnx.NodeProto]) -> None:
+    outputs = {node.output[0] for node in unwanted}
+    left = [node for node in nodes if node.output[0] not in outputs]
+    del nodes[:]
+    nodes.extend(left)
+
+
+def _name_weights(graph: onnx.GraphProto) -> None:
+    """Name the weights that folding a BatchNorm made (`onnx::Conv_2012`) after the node that reads them first."""
+    names: dict[str, str] = {}
+    taken = {tensor.name for tensor in graph.initializer}
+    for node in graph.node:
+        for name, role in zip(node.input[1:3], ("weight", "bias"), strict=False):
+            new = f"{node.name.rpartition('/')[0].strip('/').replace('/', '.')}.{role}"
+            if name in taken and name.startswith("onnx::") and name not in names and new not in taken:
+                names[name] = new
+                taken.add(new)
+    _rename(graph, names)
+
+
+def _drop_traces(proto: onnx.ModelProto) -> None:
+    """Remove what the exporter writes of itself and of the machine: documentation, metadata, names, versions."""
+    for field in ("producer_name", "producer_version", "doc_string", "domain", "metadata_props", "model_version"):
+        proto.ClearField(field)
+    proto.graph.name = "model"
+    proto.graph.ClearField("doc_string")
+    for node in proto.graph.node:
+        node.ClearField("doc_string")
+        node.ClearField("metadata_props")
+    for value in (*proto.graph.input, *proto.graph.output, *proto.graph.value_info, *proto.graph.initializer):
+        value.ClearField("doc_string")
