@@ -47,6 +47,13 @@ class Node:
         """All tensors read, each once: inputs, then what the bodies read."""
         return tuple(dict.fromkeys(name for name in (*self.inputs, *self.subgraph_reads) if name))
 
+    def integers(self, attribute: str) -> tuple[int, ...]:
+        """Return an attribute of one or more integers; empty when the node does not have it."""
+        value = self.attributes.get(attribute, ())
+        return tuple(
+            item for item in (value if isinstance(value, tuple) else (value,)) if isinstance(item, int)
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class TensorInfo:
@@ -119,7 +126,7 @@ class ModelGraph:
         return tuple(self._readers.get(tensor, ()))
 
     @cached_property
-    def digraph(self) -> nx.DiGraph[tuple[str, str]]:
+    def digraph(self) -> "nx.DiGraph[tuple[str, str]]":
         """The graph as networkx sees it: `("node", name)` and `("tensor", name)`, edges along the data."""
         graph: nx.DiGraph[tuple[str, str]] = nx.DiGraph()
         graph.add_nodes_from(("tensor", tensor) for tensor in self.tensors)

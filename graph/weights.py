@@ -1,8 +1,12 @@
 """ONNX protos without their weights: what analysis, shape inference and the checker need of a model."""
 
 import math
+from collections.abc import Callable
+from functools import partial
 
+import numpy as np
 import onnx
+import onnx.numpy_helper
 
 from fusescope.graph.names import subgraphs
 
@@ -19,7 +23,34 @@ def constant_tensor(node: onnx.NodeProto) -> onnx.TensorProto | None:
     """Return the tensor that a Constant node holds; None for other nodes and for Constants of other kinds."""
     if node.op_type != "Constant":
         return None
-    return next((attribute.t for attribute in node.attribute if attribute.name == "value"), None)
+    for attribute in node.attribute:
+        if attribute.type == onnx.AttributeProto.TENSOR:
+            tensor: onnx.TensorProto = attribute.t
+            return tensor
+        if attribute.name == "value_floats":
+            return onnx.numpy_helper.from_array(np.array(attribute.floats, np.float32))
+    return None
+
+
+def copy_node(
+    node: onnx.NodeProto,
+    copy: onnx.NodeProto,
+    copy_body: Callable[[onnx.GraphProto, onnx.GraphProto], None],
+) -> None:
+    """Copy a node, and its bodies by `copy_body(body, copy)`."""
+    if not any(True for _ in subgraphs(node)):
+        copy.CopyFrom(node)
+        return
+    copy.name, copy.op_type, copy.domain = node.name, node.op_type, node.domain
+    copy.input.extend(node.input)
+    copy.output.extend(node.output)
+    for attribute in node.attribute:
+        target = copy.attribute.add()
+        if attribute.type == onnx.AttributeProto.GRAPH:
+            target.name, target.type = attribute.name, attribute.type
+            copy_body(attribute.g, target.g)
+        else:
+            target.CopyFrom(attribute)
 
 
 def without_weights(proto: onnx.ModelProto) -> onnx.ModelProto:
@@ -57,23 +88,7 @@ def _copy_graph(graph: onnx.GraphProto, light: onnx.GraphProto, hoisted: onnx.Gr
         if tensor is not None and is_large(tensor):
             hoisted.input.append(_value_info(node.output[0], tensor))
         else:
-            _copy_node(node, light.node.add(), hoisted)
-
-
-def _copy_node(node: onnx.NodeProto, light: onnx.NodeProto, hoisted: onnx.GraphProto) -> None:
-    if not any(True for _ in subgraphs(node)):
-        light.CopyFrom(node)
-        return
-    light.name, light.op_type, light.domain = node.name, node.op_type, node.domain
-    light.input.extend(node.input)
-    light.output.extend(node.output)
-    for attribute in node.attribute:
-        copy = light.attribute.add()
-        if attribute.type == onnx.AttributeProto.GRAPH:
-            copy.name, copy.type = attribute.name, attribute.type
-            _copy_graph(attribute.g, copy.g, hoisted)
-        else:
-            copy.CopyFrom(attribute)
+            copy_node(node, light.node.add(), partial(_copy_graph, hoisted=hoisted))
 
 
 def _value_info(name: str, tensor: onnx.TensorProto) -> onnx.ValueInfoProto:
