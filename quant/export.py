@@ -1,8 +1,8 @@
-"""A torch model to ONNX: BatchNorm folded, nodes named after torch modules, nothing of the exporter's left in it.
+"""A torch model to ONNX: `export`. BatchNorm is folded, nodes are named after torch modules.
 
-torch's TorchScript exporter is used (`dynamo=False`): it names nodes by module path
-(`/stage2/stage2.0/branches.0/branches.0.0/conv1/Conv`) and keeps the batch out of the graph (Flatten, Resize by scales).
-The newer exporter names them `node_Conv_4560`, bakes the batch into a Reshape and takes three times as long on HRNet.
+torch's TorchScript exporter is used (`dynamo=False`): it names nodes by module path, as in
+`/stage2/stage2.0/branches.0/branches.0.0/conv1/Conv`, and keeps the batch out of the graph (Flatten stays Flatten).
+The newer exporter names them `node_Conv_4560`, bakes the batch into a Reshape and takes 50 s for HRNet instead of 12.
 """
 
 import importlib
@@ -26,7 +26,7 @@ OPSET = 19
 """The oldest opset with FP8 and float16 scales, so that quantizing an export never converts it."""
 
 INPUT, OUTPUT = "input", "output"
-"""The names of an exported model's input and output; a model of several outputs has `output_0`, `output_1`, ..."""
+"""The names of an exported model's input and output; several outputs are `output_0`, `output_1`, ..."""
 
 
 def export(
@@ -42,9 +42,9 @@ def export(
 ) -> onnx.ModelProto:
     """Export a torch model with fixed shapes.
 
-    Weights are seeded random unless `pretrained` or `weights` is given. BatchNorm's scales and shifts are random then
-    too and its statistics those of a random input, so that every convolution has a bias, as in a trained model, and
-    activations stay in the range of float16.
+    Weights are seeded random unless `pretrained` or `weights` is given. BatchNorm's scales and shifts are random
+    then too and its statistics those of a random input, so that every convolution has a bias, as in a trained
+    model, and activations stay in the range of float16.
 
     Args:
         model: A timm model name, or `module:callable` where the callable returns a `torch.nn.Module`.
@@ -60,8 +60,8 @@ def export(
         A model that passes the ONNX checker, its input named `input`.
 
     Raises:
-        UserError: torch or timm is missing, the name is unknown, the weights cannot be had, or the model does not
-            run on this shape or cannot be exported.
+        UserError: torch or timm is missing, the name is unknown, the weights cannot be had, or the model does
+            not run on this shape or cannot be exported.
     """
     torch = _needs("torch")
     if pretrained and weights is not None:
@@ -101,7 +101,9 @@ def _needs(module: str) -> Any:
 def _make(model: str, *, pretrained: bool) -> "torch.nn.Module":
     if ":" in model:
         if pretrained:
-            raise UserError("only timm models have pretrained weights", where=model, remedy="use --weights FILE")
+            raise UserError(
+                "only timm models have pretrained weights", where=model, remedy="pass --weights FILE"
+            )
         return _call(model)
     timm = _needs("timm")
     if not timm.is_model(model):
@@ -126,7 +128,7 @@ def _call(path: str) -> "torch.nn.Module":
         net = getattr(importlib.import_module(module), name)()
     except (ImportError, AttributeError, TypeError) as error:
         raise UserError(
-            f"cannot make a model ({error})", where=path, remedy="name a callable without arguments as module:callable"
+            f"cannot make a model ({error})", where=path, remedy="name a callable that needs no arguments"
         ) from error
     if not isinstance(net, _needs("torch").nn.Module):
         raise UserError(f"returned a {type(net).__name__}, not a torch.nn.Module", where=path)
@@ -148,7 +150,8 @@ def _randomise_norms(net: "torch.nn.Module", sample: "torch.Tensor", model: str)
     Drawn statistics would not fit the weights, and HRNet's activations would leave the range of float16.
     """
     torch = _needs("torch")
-    norms = [m for m in net.modules() if isinstance(m, torch.nn.modules.batchnorm._BatchNorm)]
+    kinds = (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d, torch.nn.BatchNorm3d)
+    norms = [module for module in net.modules() if isinstance(module, kinds)]
     for norm in norms:
         norm.reset_running_stats()
         norm.momentum = None  # a cumulative average: one pass sets the statistics
@@ -166,9 +169,8 @@ def _run(net: "torch.nn.Module", sample: "torch.Tensor", model: str) -> None:
     try:
         net(sample)
     except (RuntimeError, AssertionError, ValueError, TypeError) as error:
-        raise UserError(
-            f"does not run on an input of shape {tuple(sample.shape)} ({error})", where=model, remedy="pass its shape"
-        ) from error
+        what = f"does not run on an input of shape {tuple(sample.shape)} ({error})"
+        raise UserError(what, where=model, remedy="pass the shape it takes") from error
 
 
 def _export(net: "torch.nn.Module", sample: "torch.Tensor", opset: int, model: str) -> onnx.ModelProto:
@@ -177,12 +179,10 @@ def _export(net: "torch.nn.Module", sample: "torch.Tensor", opset: int, model: s
         _run(net, sample, model)
     file = io.BytesIO()
     with warnings.catch_warnings():
-        # The exporter warns that it is the older one, and of Python values that the trace fixes: shapes are fixed here.
+        # It warns that it is the older exporter, and of shapes that the trace fixes: they are fixed here.
         warnings.simplefilter("ignore")
         try:
-            torch.onnx.export(
-                net, (sample,), file, dynamo=False, opset_version=opset, input_names=[INPUT], output_names=None
-            )
+            torch.onnx.export(net, (sample,), file, dynamo=False, opset_version=opset, input_names=[INPUT])
         except torch.onnx.errors.OnnxExporterError as error:
             raise UserError(f"cannot be exported to ONNX ({error})", where=model) from error
     proto = onnx.load_from_string(file.getvalue())
@@ -205,7 +205,7 @@ def _rename(graph: onnx.GraphProto, names: dict[str, str]) -> None:
 
 
 def _drop_identities(graph: onnx.GraphProto) -> None:
-    """Let the readers of an Identity of a weight, which the exporter makes of equal weights, read the weight."""
+    """Let the readers of a weight's Identity read the weight: the exporter stores equal weights once."""
     weights = {tensor.name for tensor in graph.initializer}
     copies = [node for node in graph.node if node.op_type == "Identity" and node.input[0] in weights]
     _remove(graph.node, copies)
@@ -230,21 +230,28 @@ def _remove(nodes: Any, unwanted: Iterable[onnx.NodeProto]) -> None:
 
 
 def _name_weights(graph: onnx.GraphProto) -> None:
-    """Name the weights that folding a BatchNorm made (`onnx::Conv_2012`) after the node that reads them first."""
+    """Name the weights that folding a BatchNorm made (`onnx::Conv_2012`) after the module that reads them."""
     names: dict[str, str] = {}
     taken = {tensor.name for tensor in graph.initializer}
     for node in graph.node:
         for name, role in zip(node.input[1:3], ("weight", "bias"), strict=False):
-            new = f"{node.name.rpartition('/')[0].strip('/').replace('/', '.')}.{role}"
+            new = f"{_module_path(node.name)}.{role}"
             if name in taken and name.startswith("onnx::") and name not in names and new not in taken:
                 names[name] = new
                 taken.add(new)
     _rename(graph, names)
 
 
+def _module_path(node: str) -> str:
+    """Return the torch module path of a node: `stage2.0.conv1` for `/stage2/stage2.0/conv1/Conv`."""
+    scopes = node.strip("/").split("/")[:-1]
+    followed = zip(scopes, [*scopes[1:], ""], strict=True)
+    return ".".join(scope for scope, inner in followed if not inner.startswith(f"{scope}."))
+
+
 def _drop_traces(proto: onnx.ModelProto) -> None:
-    """Remove what the exporter writes of itself and of the machine: documentation, metadata, names, versions."""
-    for field in ("producer_name", "producer_version", "doc_string", "domain", "metadata_props", "model_version"):
+    """Remove what the exporter writes of itself and of the machine: documentation, metadata, names."""
+    for field in ("producer_name", "producer_version", "doc_string", "domain", "metadata_props"):
         proto.ClearField(field)
     proto.graph.name = "model"
     proto.graph.ClearField("doc_string")

@@ -18,8 +18,8 @@ DTYPE_ATTRIBUTES = ("to", "dtype", "output_dtype")
 def to_half(proto: onnx.ModelProto) -> onnx.ModelProto:
     """Convert a float32 model to float16: weights, activations, inputs and outputs.
 
-    What an operator takes or gives in float32 but not in float16 (the scales of Resize, the values of Range) stays
-    float32: the ONNX schemas say what that is.
+    What an operator takes or gives in float32 but not in float16 (the scales of Resize, the values of Range)
+    stays float32: the ONNX schemas say what that is.
 
     Args:
         proto: A model with its weights inside and without bodies (If, Loop, Scan). It is not changed.
@@ -29,7 +29,7 @@ def to_half(proto: onnx.ModelProto) -> onnx.ModelProto:
     """
     for node in proto.graph.node:
         if any(True for _ in subgraphs(node)):
-            raise UserError("nodes with bodies (If, Loop, Scan) cannot be converted to float16", where=node.name)
+            raise UserError("a node with a body cannot be converted to float16", where=f"node {node.name!r}")
     half = onnx.shape_inference.infer_shapes(proto)
     _Halver(half).convert()
     return onnx.shape_inference.infer_shapes(half)
@@ -62,7 +62,7 @@ class _Halver:
         del self.graph.value_info[:]
 
     def _inputs_to_single(self, node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
-        """Give the node's float32-only inputs float32 tensors: a copy of a weight, a Cast of anything else."""
+        """Give the node's float32-only inputs such tensors: a copy of a weight, a Cast of anything else."""
         for index, name in enumerate(node.input):
             if not self._is_single(node, index, "inputs"):
                 continue
@@ -82,8 +82,8 @@ class _Halver:
         """Whether the operator knows float32 but not float16 at this place."""
         try:
             schema = onnx.defs.get_schema(node.op_type, self.opsets.get(node.domain, 1), node.domain)
-        except onnx.defs.SchemaError:  # a custom operator: what it takes is not known, so it gets what all get
-            return False
+        except onnx.defs.SchemaError:
+            return False  # a custom operator: what it takes is not known, so it gets what all get
         formal = getattr(schema, side)
         types = formal[min(index, len(formal) - 1)].types if formal else set()
         return "tensor(float)" in types and "tensor(float16)" not in types

@@ -1,8 +1,8 @@
 """Q/DQ nodes into an ONNX model: `quantize`.
 
-The placement `conv-inputs` is that of the published HRNet study: both inputs of every convolution are quantized.
-Each activation tensor gets one QuantizeLinear and one DequantizeLinear, which all its quantized readers share;
-readers in high precision go on reading the tensor itself. Weights are stored as 8-bit codes behind a
+The placement `conv-inputs` is that of the published HRNet study: both inputs of every convolution are
+quantized. Each activation tensor gets one QuantizeLinear and one DequantizeLinear, which all its quantized readers
+share; readers in high precision go on reading the tensor itself. Weights are stored as 8-bit codes behind a
 DequantizeLinear. Gemm and MatMul (the classifier) keep high precision.
 """
 
@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import onnx
@@ -29,8 +30,8 @@ PLACEHOLDER_AMAX = 8.0
 """The magnitude that stands for every uncalibrated activation tensor."""
 
 STEM_CHANNELS = 3
-"""Convolutions that read at most this many channels keep high precision by default: the published recipe keeps the
-stem, and TensorRT 10 has no FP8 implementation of it on SM 12.0 (Model-Optimizer, examples/torch_onnx/README)."""
+"""Convolutions that read at most this many channels keep high precision: the published recipe keeps the stem, and
+TensorRT 10 has no FP8 implementation of it on SM 12.0 (Model-Optimizer, examples/torch_onnx/README)."""
 
 OUTPUT_AXIS = 0
 """The axis of the output channels in the weight of a Conv, grouped or not (ONNX operators, Conv, input W)."""
@@ -44,7 +45,8 @@ HIGH_PRECISION = {TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16}
 QDQ_OPS = ("QuantizeLinear", "DequantizeLinear", "TRT_FP8QuantizeLinear", "TRT_FP8DequantizeLinear")
 """Operations that mark a quantized model: ONNX's and those of ModelOpt's torch exporter."""
 
-PLACEMENT = "conv-inputs"
+Placement = Literal["conv-inputs"]
+"""Which tensors get Q/DQ pairs."""
 
 RECIPE_KEY, SCALES_KEY = "fusescope.recipe", "fusescope.scales"
 """Metadata of a quantized model: what was done (JSON), and where its activation scales are from (text)."""
@@ -65,40 +67,43 @@ class QuantizedModel:
     uncalibrated: bool
     """Whether the activation scales are placeholders."""
     zero_channels: Mapping[str, int]
-    """Weight tensor to the number of its channels (1 when per tensor) that are all zeros; only where there are some."""
+    """Weight tensor to how many of its scales stand for zeros alone, and are 1; only where there are some."""
 
 
 def quantize(
     proto: onnx.ModelProto,
     *,
     format: str = "fp8",  # noqa: A002 - the word of the command and of the recipe
+    placement: Placement = "conv-inputs",
     weights: Granularity = "per-channel",
     keep: Sequence[str] = (),
     amax: Mapping[str, float] | None = None,
     folder: Path = Path(),
 ) -> QuantizedModel:
-    """Insert Q/DQ nodes by the placement `conv-inputs`.
+    """Insert Q/DQ nodes.
 
-    A structure-only model is filled, quantized and stripped again, so its weight scales are those of seeded values.
+    A structure-only model is filled, quantized and stripped again: its weight scales are those of seeded values.
 
     Args:
         proto: A model in float32, float16 or bfloat16. It is not changed.
         format: A name in `FORMATS`.
+        placement: Which tensors get Q/DQ pairs.
         weights: Whether weights have one scale per output channel or one per tensor.
-        keep: Patterns (fnmatch) of the names of convolutions that keep high precision. Convolutions that read at most
-            3 channels always do, and those whose weights are computed.
-        amax: The largest magnitude of each activation tensor, in the tensor's own unit. Without it every scale stands
-            for the placeholder 8, and the model's metadata say so.
+        keep: Patterns (fnmatch) of the names of convolutions that keep high precision. Convolutions that read at
+            most 3 channels always do, and those whose weights are computed.
+        amax: The largest magnitude of each activation tensor, in the tensor's own unit. Without it every scale
+            stands for the placeholder 8, and the model's metadata say so.
         folder: Where the files of external data lie.
 
     Raises:
-        UserError: The model has Q/DQ nodes already, a pattern matches nothing, nothing is left to quantize, `amax`
-            lacks a tensor, a scale underflows in its dtype, or a file of external data is missing.
+        UserError: The model has Q/DQ nodes already, a pattern matches nothing, nothing is left to quantize,
+            `amax` lacks a tensor, a scale underflows in its dtype, or a file of external data is missing.
     """
     _refuse_quantized(proto.graph)
     if is_structure_only(proto):
-        options = {"format": format, "weights": weights, "keep": keep, "amax": amax}
-        whole = quantize(fill(proto), **options)
+        whole = quantize(
+            fill(proto), format=format, placement=placement, weights=weights, keep=keep, amax=amax
+        )
         return replace(whole, proto=strip(whole.proto))
     model = onnx.ModelProto()
     model.CopyFrom(proto)
@@ -109,7 +114,8 @@ def quantize(
     kept = _kept(model.graph, keep, amax)
     quantized = tuple(name for name in convs if name not in kept)
     if not quantized:
-        raise UserError("no convolution is left to quantize", remedy="check the model and the --keep patterns")
+        remedy = "check the model and the --keep patterns"
+        raise UserError("has no convolution that can be quantized", where="the model", remedy=remedy)
     model = _raise_opset(model, form, quantized)
     inserter = _Inserter(model.graph, form, OUTPUT_AXIS if weights == "per-channel" else None, amax)
     inserter.run(frozenset(quantized))
@@ -122,7 +128,7 @@ def quantize(
         uncalibrated=amax is None,
         zero_channels=inserter.zero_channels,
     )
-    _record(result, format=format, weights=weights)
+    _record(result, {"format": format, "placement": placement, "weights": weights})
     onnx.checker.check_model(model, full_check=True)
     return result
 
@@ -167,10 +173,9 @@ def _kept(graph: onnx.GraphProto, keep: Sequence[str], amax: Mapping[str, float]
             raise UserError(f"--keep {pattern!r} matches no convolution", remedy=remedy)
     kept: dict[str, str] = {}
     for name in names:
-        pattern = next((pattern for pattern, matched in matches.items() if name in matched), None)
         node = main.get(name)
-        if pattern is not None:
-            kept[name] = f"--keep {pattern}"
+        if asked := next((pattern for pattern, matched in matches.items() if name in matched), ""):
+            kept[name] = f"--keep {asked}"
         elif node is None:
             kept[name] = "in the body of an If, Loop or Scan"
         elif reason := _unfit(node, constants.get(node.input[1]), amax):
@@ -202,7 +207,7 @@ def _unfit(conv: onnx.NodeProto, weight: TensorProto | None, amax: Mapping[str, 
 
 
 def _constants(graph: onnx.GraphProto) -> dict[str, TensorProto]:
-    """Find the tensors with known values: initializers, Constants, and Identities of those. In node order, so linear."""
+    """Find the tensors with known values: initializers, Constants and Identities of those."""
     constants = {tensor.name: tensor for tensor in graph.initializer}
     for node in graph.node:
         held = constant_tensor(node)
@@ -226,20 +231,20 @@ def _raise_opset(model: onnx.ModelProto, form: Format, quantized: Iterable[str])
         converted = onnx.version_converter.convert_version(model, needed)
     except (RuntimeError, onnx.checker.ValidationError) as error:
         raise UserError(
-            f"{form.name} needs ONNX opset {needed}, and the model cannot be converted from {opset} ({error})",
+            f"{form.name} needs ONNX opset {needed}, and converting from {opset} failed ({error})",
+            where="the model",
             remedy=f"export it with opset {needed} or newer",
         ) from error
     converted.metadata_props.extend(model.metadata_props)
     return converted
 
 
-def _record(result: QuantizedModel, *, format: str, weights: Granularity) -> None:  # noqa: A002
+def _record(result: QuantizedModel, recipe: Mapping[str, str]) -> None:
     """Write into the model's metadata what was done to it."""
     source = "given: one amax per tensor"
     if result.uncalibrated:
         source = f"uncalibrated: every activation scale stands for the placeholder amax {PLACEHOLDER_AMAX:g}"
-    recipe = {"format": format, "placement": PLACEMENT, "weights": weights, "kept": dict(result.kept)}
-    ours = {RECIPE_KEY: json.dumps(recipe), SCALES_KEY: source}
+    ours = {RECIPE_KEY: json.dumps({**recipe, "kept": dict(result.kept)}), SCALES_KEY: source}
     others = {entry.key: entry.value for entry in result.proto.metadata_props}
     helper.set_model_props(result.proto, others | ours)
 
@@ -265,8 +270,9 @@ class _Inserter:
         self.weights: dict[str, str] = {}
         self.zero_channels: dict[str, int] = {}
         self._constants = _constants(graph)
-        self._taken = {name for node in all_nodes(graph.node) for name in (node.name, *node.input, *node.output)}
-        self._taken.update(self._constants)
+        self._taken = {value.name for value in (*graph.input, *graph.initializer)}
+        for node in all_nodes(graph.node):
+            self._taken.update((node.name, *node.input, *node.output))
         self._zero_point = self._constant(f"{form.name}_zero_point", np.zeros((), form.dtype))
 
     def run(self, quantized: frozenset[str]) -> None:
@@ -289,7 +295,7 @@ class _Inserter:
         if tensor in self.activations:
             return []
         largest = PLACEHOLDER_AMAX if self.amax is None else self.amax[tensor]
-        scale = scales_of(np.float64(largest), self.form, dtype, tensor=tensor)
+        scale = scales_of(np.array(largest, np.float64), self.form, dtype, tensor=tensor)
         parameters = [self._constant(f"{tensor}_scale", scale), self._zero_point]
         quantize = self._node("QuantizeLinear", tensor, [tensor, *parameters], f"{tensor}_quantized")
         dequantize = self._node(
@@ -309,14 +315,14 @@ class _Inserter:
         scale = scales_of(amax, self.form, weight.dtype, tensor=tensor)
         codes = encode(weight, scale, self.form, self.axis)
         inputs = [self._constant(f"{tensor}_quantized", codes), self._constant(f"{tensor}_scale", scale)]
-        axis = {} if self.axis is None else {"axis": self.axis}
-        dequantize = self._node("DequantizeLinear", tensor, inputs, f"{tensor}_dequantized", **axis)
+        dequantize = self._node("DequantizeLinear", tensor, inputs, f"{tensor}_dequantized")
+        if self.axis is not None:
+            dequantize.attribute.append(helper.make_attribute("axis", self.axis))
         self.weights[tensor] = dequantize.output[0]
         return [dequantize]
 
-    def _node(self, op: str, tensor: str, inputs: list[str], output: str, **attributes: int) -> onnx.NodeProto:
-        name = self._unique(f"{tensor}_{op}")
-        return helper.make_node(op, inputs, [self._unique(output)], name=name, **attributes)
+    def _node(self, op: str, tensor: str, inputs: list[str], output: str) -> onnx.NodeProto:
+        return helper.make_node(op, inputs, [self._unique(output)], name=self._unique(f"{tensor}_{op}"))
 
     def _constant(self, name: str, value: Array) -> str:
         unique = self._unique(name)

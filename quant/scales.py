@@ -35,7 +35,7 @@ class Format:
 
 
 FORMATS = {
-    # OCP 8-bit floating point (OFP8) E4M3: no infinity, largest finite value 448. ONNX has it since IR 9, opset 19.
+    # OCP 8-bit floating point (OFP8) E4M3: no infinity, largest value 448. ONNX has it since IR 9, opset 19.
     "fp8": Format("fp8", np.dtype(ml_dtypes.float8_e4m3fn), 448.0, opset=19, ir_version=9),
     # -128 is not used: TensorRT's INT8 is symmetric. `axis` came with opset 13.
     "int8": Format("int8", np.dtype(np.int8), 127.0, opset=13, ir_version=7),
@@ -74,16 +74,18 @@ def scales_of(amax: NDArray[np.float64], form: Format, dtype: DTypeLike, *, tens
         UserError: A magnitude is not finite, or its scale underflows to zero or overflows in `dtype`.
     """
     if not np.isfinite(amax).all():
-        raise UserError("holds NaN or infinity", where=tensor, remedy="keep its readers with --keep")
+        raise UserError(
+            "holds NaN or infinity", where=f"tensor {tensor!r}", remedy="keep its readers with --keep"
+        )
     with np.errstate(over="ignore", under="ignore"):  # looked for just below
         scale = np.where(amax == 0.0, 1.0, amax / form.largest).astype(dtype)
     wide = scale.astype(np.float64)
     if not np.isfinite(wide).all() or (wide == 0.0).any():
         bad = float(amax[~np.isfinite(wide) | (wide == 0.0)].flat[0])
-        way = "underflows to zero" if bad < 1.0 else "overflows"
+        way = f"{'underflows to zero' if bad < 1.0 else 'overflows'} in {np.dtype(dtype).name}"
         raise UserError(
-            f"the {form.name} scale {bad / form.largest:.3g} (amax {bad:.3g}) {way} in {np.dtype(dtype).name}",
-            where=tensor,
+            f"the {form.name} scale {bad / form.largest:.3g} (amax {bad:.3g}) {way}",
+            where=f"tensor {tensor!r}",
             remedy="keep the convolutions that read it with --keep, or quantize the float32 model",
         )
     return np.asarray(scale)
