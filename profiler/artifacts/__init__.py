@@ -1,0 +1,1 @@
+"""Readers of what TensorRT records, one module per format."""

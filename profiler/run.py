@@ -1,0 +1,148 @@
+"""A run: one built engine and all that is known of it, in a folder from which every report can be made again.
+
+The folder holds the evidence as it came (the engine dump, the build log, the plan), the structure of the ONNX model
+that was compiled, and ``run.json``: where all of it comes from. Nothing derived is stored.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fusescope.graph.errors import UserError
+from fusescope.profiler.artifacts.oneline import read_oneline
+from fusescope.profiler.layers import Engine
+from fusescope.profiler.worker import LAYERS
+
+if TYPE_CHECKING:
+    from fusescope.graph.model import ModelGraph
+
+RECORD = "run.json"
+MODEL = "model.onnx"
+SCHEMA = "fusescope.run"
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """Where a run comes from."""
+
+    name: str
+    """What the run is called in reports, such as ``fp8-per-channel``."""
+
+    runtime: str
+    """``tensorrt-rtx`` or ``tensorrt``."""
+
+    runtime_version: str
+    """The runtime's version."""
+
+    target: str
+    """What the engine was built for, such as ``sm120``."""
+
+    how: str
+    """How the engine came to be, in words: ``compiled ahead of time on a CPU`` or ``recorded by ...``."""
+
+    model_name: str
+    """Name of the ONNX model."""
+
+    model_sha256: str
+    """Hash of the ONNX file as it was compiled."""
+
+    weights: str
+    """Where the weights come from: ``as given``, or that they are seeded values of a structure-only model."""
+
+    scales: str
+    """Where the activation scales come from; empty for a model without Quantizes."""
+
+    batch: int | None
+    """First dimension of the first input; None if it has none."""
+
+    options: Mapping[str, int | str | None]
+    """What the builder was told; None means the runtime's default."""
+
+    plan_bytes: int | None
+    """Size of the plan; None if it is not known."""
+
+    parse_s: float | None
+    """Seconds that the builder's parser took; None if it is not known."""
+
+    build_s: float | None
+    """Seconds that the builder call took; None if it is not known."""
+
+    created: str
+    """When, in UTC, ISO 8601."""
+
+    fusescope_version: str
+    """The fusescope that wrote the run."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One engine with its provenance and the model that it was compiled from."""
+
+    provenance: Provenance
+    """Where it comes from."""
+
+    engine: Engine
+    """Its layers."""
+
+    folder: Path
+    """Where it is stored."""
+
+    @cached_property
+    def graph(self) -> "ModelGraph":
+        """The ONNX model that was compiled, without its weights."""
+        from fusescope.graph.model import read_graph
+
+        return read_graph(self.folder / MODEL)
+
+
+def write_record(folder: Path, provenance: Provenance) -> None:
+    """Write ``run.json`` into a run's folder."""
+    document = {"schema": SCHEMA, "version": SCHEMA_VERSION, **asdict(provenance)}
+    (folder / RECORD).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+
+
+def read_run(folder: Path) -> Run:
+    """Read a run's folder.
+
+    Raises:
+        UserError: It is not the folder of a run, a file of it is missing, or its dump cannot be read.
+    """
+    path = folder / RECORD
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        dump = (folder / LAYERS).read_bytes().decode("utf-8", "surrogateescape")
+    except FileNotFoundError as error:
+        raise UserError(
+            f"is not a run: it has no {Path(error.filename).name}",
+            where=folder,
+            remedy="make one with `fusescope build`",
+        ) from error
+    except (ValueError, OSError) as error:
+        raise UserError(f"cannot be read ({error})", where=path, remedy="build the run again") from error
+    return Run(_provenance(document, path), _engine(dump, folder / LAYERS), folder)
+
+
+def _provenance(document: object, path: Path) -> Provenance:
+    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
+        raise UserError("is not the record of a run", where=path, remedy="make one with `fusescope build`")
+    if document.get("version") != SCHEMA_VERSION:
+        raise UserError(
+            f"has version {document.get('version')}, this fusescope reads {SCHEMA_VERSION}",
+            where=path,
+            remedy="build the run again",
+        )
+    try:
+        return Provenance(**{key: value for key, value in document.items() if key not in {"schema", "version"}})
+    except TypeError as error:
+        raise UserError(f"is damaged ({error})", where=path, remedy="build the run again") from error
+
+
+def _engine(dump: str, path: Path) -> Engine:
+    try:
+        return read_oneline(dump)
+    except UserError as error:
+        raise UserError(error.what, where=path, remedy="build the run again") from error
