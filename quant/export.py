@@ -1,8 +1,9 @@
 """A torch model to ONNX: `export`. BatchNorm is folded, nodes are named after torch modules.
 
 torch's TorchScript exporter is used (`dynamo=False`): it names nodes by module path, as in
-`/stage2/stage2.0/branches.0/branches.0.0/conv1/Conv`, and keeps the batch out of the graph (Flatten stays Flatten).
-The newer exporter names them `node_Conv_4560`, bakes the batch into a Reshape and takes 50 s for HRNet instead of 12.
+`/stage2/stage2.0/branches.0/branches.0.0/conv1/Conv`, and keeps the batch out of the graph (Flatten stays
+Flatten). The newer exporter names them `node_Conv_4560`, bakes the batch into a Reshape and takes 50 s for HRNet
+instead of 12.
 """
 
 import importlib
@@ -42,8 +43,8 @@ def export(
 ) -> onnx.ModelProto:
     """Export a torch model with fixed shapes.
 
-    Weights are seeded random unless `pretrained` or `weights` is given. BatchNorm's scales and shifts are random
-    then too and its statistics those of a random input, so that every convolution has a bias, as in a trained
+    Weights are seeded random unless `pretrained` or `weights` is given. BatchNorm's scales and shifts are
+    random then too and its statistics those of a random input, so that every convolution has a bias, as in a trained
     model, and activations stay in the range of float16.
 
     Args:

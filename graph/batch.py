@@ -1,0 +1,85 @@
+"""The batch of a model with fixed shapes: `with_batch`."""
+
+from collections.abc import Iterator
+
+import onnx
+import onnx.numpy_helper
+import onnx.shape_inference
+
+from fusescope.graph.errors import UserError
+from fusescope.graph.names import all_nodes
+from fusescope.graph.weights import constant_tensor
+
+_SHAPE_INPUTS = {"Reshape": 1, "Expand": 1, "Resize": 3, "ConstantOfShape": 0}
+"""Operations that are told the whole shape of their output, and the input that tells it (ONNX operators)."""
+
+
+def with_batch(proto: onnx.ModelProto, batch: int) -> onnx.ModelProto:
+    """Copy a model with another batch: the first dimension of its inputs and of all that follows from them.
+
+    Args:
+        proto: A model whose inputs all have the same first dimension. It is not changed.
+        batch: The new one, at least 1.
+
+    Raises:
+        UserError: The inputs have no common batch, or a node holds the old batch in a constant (the message names
+            it), so that the model must be exported anew.
+    """
+    copy = onnx.ModelProto()
+    copy.CopyFrom(proto)
+    graph = copy.graph
+    stored = {tensor.name for tensor in graph.initializer}
+    inputs = [value for value in graph.input if value.name not in stored]
+    old = _common_batch(inputs)
+    if old == batch:
+        return copy
+    for node in _told_batch(graph, old):
+        raise _baked(f"node {node.name!r} ({node.op_type}) holds the batch {old} in a constant", batch)
+    for value in (*inputs, *graph.output):
+        dims = value.type.tensor_type.shape.dim
+        if dims and dims[0].dim_value == old:
+            dims[0].dim_value = batch
+    del graph.value_info[:]
+    try:
+        return onnx.shape_inference.infer_shapes(copy, check_type=True, strict_mode=True, data_prop=True)
+    except onnx.shape_inference.InferenceError as error:
+        raise _baked(f"shapes do not fit ({error})", batch) from error
+
+
+def _common_batch(inputs: list[onnx.ValueInfoProto]) -> int:
+    """Return the first dimension of all inputs."""
+    batches = {value.name: [d.dim_value for d in value.type.tensor_type.shape.dim][:1] for value in inputs}
+    known = {batch[0] for batch in batches.values() if batch and batch[0] > 0}
+    if len(known) != 1 or any(batch != [next(iter(known))] for batch in batches.values()):
+        found = ", ".join(f"{name}: {batch[0] if batch else 'none'}" for name, batch in batches.items())
+        raise UserError(
+            f"the inputs have no common fixed batch ({found})",
+            where="the model",
+            remedy="export the model with the batch that is wanted",
+        )
+    return known.pop()
+
+
+def _told_batch(graph: onnx.GraphProto, batch: int) -> Iterator[onnx.NodeProto]:
+    """Find the nodes whose output shape is a constant that begins with the batch, but not those of constants."""
+    constants = {tensor.name: tensor for tensor in graph.initializer}
+    for node in all_nodes(graph.node):
+        held = constant_tensor(node)
+        if held is not None:
+            constants[node.output[0]] = held
+        position = _SHAPE_INPUTS.get(node.op_type)
+        if position is None or position >= len(node.input):
+            continue
+        shape = constants.get(node.input[position])
+        of_constant = position > 0 and node.input[0] in constants
+        if shape is not None and not of_constant and _first(shape) == batch:
+            yield node
+
+
+def _first(shape: onnx.TensorProto) -> int:
+    values = onnx.numpy_helper.to_array(shape).ravel()
+    return int(values[0]) if values.size else 0
+
+
+def _baked(what: str, batch: int) -> UserError:
+    return UserError(f"cannot be changed to batch {batch}: {what}", remedy="export it with that batch")
