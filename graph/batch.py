@@ -22,8 +22,8 @@ def with_batch(proto: onnx.ModelProto, batch: int) -> onnx.ModelProto:
         batch: The new one, at least 1.
 
     Raises:
-        UserError: The inputs have no common batch, or a node holds the old batch in a constant (the message names
-            it), so that the model must be exported anew.
+        UserError: The inputs have no common batch, or a node holds the old batch in a constant (the message
+            names it), so that the model must be exported anew.
     """
     copy = onnx.ModelProto()
     copy.CopyFrom(proto)
@@ -49,19 +49,19 @@ def with_batch(proto: onnx.ModelProto, batch: int) -> onnx.ModelProto:
 def _common_batch(inputs: list[onnx.ValueInfoProto]) -> int:
     """Return the first dimension of all inputs."""
     batches = {value.name: [d.dim_value for d in value.type.tensor_type.shape.dim][:1] for value in inputs}
-    known = {batch[0] for batch in batches.values() if batch and batch[0] > 0}
-    if len(known) != 1 or any(batch != [next(iter(known))] for batch in batches.values()):
+    common = next(iter(batches.values()), [])
+    if common in ([], [0]) or any(batch != common for batch in batches.values()):
         found = ", ".join(f"{name}: {batch[0] if batch else 'none'}" for name, batch in batches.items())
         raise UserError(
             f"the inputs have no common fixed batch ({found})",
             where="the model",
             remedy="export the model with the batch that is wanted",
         )
-    return known.pop()
+    return int(common[0])
 
 
 def _told_batch(graph: onnx.GraphProto, batch: int) -> Iterator[onnx.NodeProto]:
-    """Find the nodes whose output shape is a constant that begins with the batch, but not those of constants."""
+    """Find the nodes whose output shape is a constant that begins with the batch."""
     constants = {tensor.name: tensor for tensor in graph.initializer}
     for node in all_nodes(graph.node):
         held = constant_tensor(node)
@@ -71,7 +71,7 @@ def _told_batch(graph: onnx.GraphProto, batch: int) -> Iterator[onnx.NodeProto]:
         if position is None or position >= len(node.input):
             continue
         shape = constants.get(node.input[position])
-        of_constant = position > 0 and node.input[0] in constants
+        of_constant = position > 0 and node.input[0] in constants  # a weight has no batch
         if shape is not None and not of_constant and _first(shape) == batch:
             yield node
 

@@ -2,8 +2,8 @@
 
 torch's TorchScript exporter is used (`dynamo=False`): it names nodes by module path, as in
 `/stage2/stage2.0/branches.0/branches.0.0/conv1/Conv`, and keeps the batch out of the graph (Flatten stays
-Flatten). The newer exporter names them `node_Conv_4560`, bakes the batch into a Reshape and takes 50 s for HRNet
-instead of 12.
+Flatten). The newer exporter names them `node_Conv_4560`, bakes the batch into a Reshape and takes 50 s for
+HRNet-W18 instead of 12.
 """
 
 import importlib
@@ -11,6 +11,7 @@ import io
 import warnings
 from collections.abc import Iterable
 from difflib import get_close_matches
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -44,8 +45,8 @@ def export(
     """Export a torch model with fixed shapes.
 
     Weights are seeded random unless `pretrained` or `weights` is given. BatchNorm's scales and shifts are
-    random then too and its statistics those of a random input, so that every convolution has a bias, as in a trained
-    model, and activations stay in the range of float16.
+    random then too and its statistics those of a random input, so that every convolution has a bias, as in a
+    trained model, and activations stay in the range of float16.
 
     Args:
         model: A timm model name, or `module:callable` where the callable returns a `torch.nn.Module`.
@@ -246,8 +247,7 @@ def _name_weights(graph: onnx.GraphProto) -> None:
 def _module_path(node: str) -> str:
     """Return the torch module path of a node: `stage2.0.conv1` for `/stage2/stage2.0/conv1/Conv`."""
     scopes = node.strip("/").split("/")[:-1]
-    followed = zip(scopes, [*scopes[1:], ""], strict=True)
-    return ".".join(scope for scope, inner in followed if not inner.startswith(f"{scope}."))
+    return ".".join(scope for scope, inner in pairwise([*scopes, ""]) if not inner.startswith(f"{scope}."))
 
 
 def _drop_traces(proto: onnx.ModelProto) -> None:

@@ -135,8 +135,8 @@ def quantize(
 def placeholder_amax(tensor: str) -> float:
     """Return the magnitude that stands for an uncalibrated activation tensor: 1 to 64, by its name.
 
-    They differ as calibrated ones do. Were they all equal, TensorRT for RTX 1.7.1 would build the same layers, but
-    share its generated kernels: 39.3 MB of plan for HRNet-W18 instead of 61.5 MB.
+    They differ as calibrated ones do. Were they all equal, TensorRT for RTX 1.7.1 would build the same layers,
+    but share its generated kernels: 39.3 MB of plan for HRNet-W18 instead of 61.5 MB.
     """
     return float(64.0 ** (zlib.crc32(tensor.encode()) / 2**32))
 
