@@ -1,7 +1,7 @@
 """Seeded values for weights that are not there.
 
-Values are drawn so that activations keep their variance through the network: the filled model then behaves, for
-a compiler and for a clock, like one that was trained. They mean nothing else.
+Values are drawn so that activations keep their variance through the network: the filled model then behaves,
+for a compiler and for a clock, like one that was trained. They mean nothing else.
 """
 
 import math

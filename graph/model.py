@@ -126,6 +126,15 @@ class ModelGraph:
         return tuple(self._readers.get(tensor, ()))
 
     @cached_property
+    def positions(self) -> dict[str, int]:
+        """Place of each node, by name, in the topological order."""
+        return {name: position for position, name in enumerate(self.nodes)}
+
+    def activations(self, node: Node) -> tuple[str, ...]:
+        """Return the inputs of `node` that are no constants, in order; one read twice is there twice."""
+        return tuple(tensor for tensor in node.inputs if tensor and tensor not in self.constants)
+
+    @cached_property
     def digraph(self) -> "nx.DiGraph[tuple[str, str]]":
         """The graph as networkx sees it: `("node", name)` and `("tensor", name)`, edges along the data."""
         graph: nx.DiGraph[tuple[str, str]] = nx.DiGraph()

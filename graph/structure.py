@@ -69,8 +69,8 @@ def strip(proto: onnx.ModelProto, *, folder: Path | None = None) -> onnx.ModelPr
         folder: Where external data lies, for parameters of the structure that were stored there.
 
     Raises:
-        UserError: A parameter of the structure is in external data that is not there, or weights cannot be taken
-            out: they are in a local function, an attribute or a sparse tensor.
+        UserError: A parameter of the structure is in external data that is not there, or weights cannot be
+            taken out: they are in a local function, an attribute or a sparse tensor.
     """
     _refuse_hidden_weights(proto)
     stripped = onnx.ModelProto(ir_version=max(proto.ir_version, 4), opset_import=proto.opset_import)

@@ -1,0 +1,200 @@
+"""Quantize sites: the activation tensors that are quantized, what makes them and who reads them."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fusescope.graph import ops
+from fusescope.graph.model import ModelGraph, Node, Shape
+from fusescope.graph.sums import is_sum, sum_kind
+from fusescope.graph.walk import pointwise_base
+
+
+@dataclass(frozen=True, slots=True)
+class QuantizeSite:
+    """One activation tensor that is quantized to one format."""
+
+    tensor: str
+    """The tensor that the Quantize reads."""
+    format: str
+    """"fp8", "int8", another ONNX element type in lower case, or "" when the model does not say."""
+    quantize: tuple[str, ...]
+    """Names of the QuantizeLinear nodes on the tensor; more than one when they differ in scale."""
+    dequantize: tuple[str, ...]
+    """Names of the DequantizeLinear nodes behind them, also behind data movement in 8 bits."""
+    producer: str | None
+    """Name of the node whose result this is, seen through activations, bias, BatchNormalization, Identity, Cast
+    and data movement; None for a graph input."""
+    producer_kind: str
+    """"conv", "gemm", "residual sum", "fuse sum", "sum", "pool", "concat", "resize", "norm", "reduce",
+    "dequantize", "graph input", "unknown", or an ONNX operation in lower case."""
+    path: tuple[str, ...]
+    """Names of the nodes between producer and tensor, in topological order."""
+    readers: tuple[str, ...]
+    """Names of the nodes that read the dequantized tensor, or the 8-bit tensor without a Dequantize."""
+    high_precision_readers: tuple[str, ...]
+    """Names of other nodes that read the tensor, or what is the same value under Identity and Cast."""
+    branch_readers: tuple[str, ...]
+    """Names of nodes off the path that read a value on it, such as a conv's result before its activation."""
+    is_graph_output: bool
+    """Whether the tensor, the same value or one on the path is an output of the graph."""
+    shape: Shape | None
+    """Extents of the tensor; None when unknown."""
+    dtype: str
+    """ONNX element type of the tensor before it is quantized, in lower case; "" when unknown."""
+
+
+def quantize_sites(graph: ModelGraph) -> tuple[QuantizeSite, ...]:
+    """Find the Quantize sites of a model, in topological order of their first Quantize.
+
+    Quantizes of weights, rooted at constants, are no sites. All Quantizes of one tensor to one format are one.
+    """
+    found: dict[tuple[str, str], list[Node]] = {}
+    for node in graph.nodes.values():
+        if node.op in ops.QUANTIZE and node.inputs and node.inputs[0] not in graph.constants:
+            found.setdefault((node.inputs[0], number_format(graph, node)), []).append(node)
+    return tuple(_site(graph, tensor, form, nodes) for (tensor, form), nodes in found.items())
+
+
+def number_format(graph: ModelGraph, quantize: Node) -> str:
+    """Return the format that a Quantize writes, or that a Dequantize reads.
+
+    Args:
+        graph: The model.
+        quantize: A Quantize or Dequantize node.
+    """
+    eight_bit = quantize.outputs[0] if quantize.op in ops.QUANTIZE else quantize.inputs[0]
+    named = [graph.tensors[eight_bit].dtype]
+    if len(quantize.inputs) > 2 and quantize.inputs[2]:
+        named.insert(0, graph.tensors[quantize.inputs[2]].dtype)
+    if quantize.op.startswith("TRT_"):
+        named.insert(0, "float8e4m3fn" if "FP8" in quantize.op else "int8")
+    dtype = next(filter(None, named), "")
+    return ops.FORMATS.get(dtype, dtype)
+
+
+def conv_precision(graph: ModelGraph, node: Node) -> str | None:
+    """Return the format that a conv or gemm runs in by the graph.
+
+    Returns:
+        "fp8", "int8" or another number format when both operands come from a Dequantize of that format, also
+        across data movement; None when either does not, and for other operations.
+    """
+    if node.op not in ops.WEIGHTED:
+        return None
+    formats = {operand_format(graph, tensor) for tensor in node.inputs[:2]}
+    return formats.pop() if len(formats) == 1 else None
+
+
+def operand_format(graph: ModelGraph, tensor: str) -> str | None:
+    """Return the format that a tensor was dequantized from; None when it is in high precision."""
+    producer = graph.producer(tensor)
+    while producer is not None and producer.op in ops.ALIAS | ops.COMMUTES:
+        producer = graph.producer(producer.inputs[0])
+    return number_format(graph, producer) if producer and producer.op in ops.DEQUANTIZE else None
+
+
+def _site(graph: ModelGraph, tensor: str, form: str, quantize: list[Node]) -> QuantizeSite:
+    producer, path = _produced(graph, tensor)
+    same = _same_value(graph, tensor)
+    on_path = {node.name for node in path}
+    between = {read for node in path for read in graph.activations(node)} - same
+    dequantize, readers = _read_by(graph, quantize)
+    info = graph.tensors[tensor]
+    return QuantizeSite(
+        tensor=tensor,
+        format=form,
+        quantize=tuple(node.name for node in quantize),
+        dequantize=tuple(node.name for node in dequantize),
+        producer=producer.name if producer else None,
+        producer_kind=_kind(graph, producer, path, tensor),
+        path=tuple(node.name for node in path),
+        readers=tuple(node.name for node in readers),
+        high_precision_readers=_names(graph, same, ops.QUANTIZE | ops.ALIAS, set()),
+        branch_readers=_names(graph, between, frozenset(), on_path),
+        is_graph_output=any(output in same or output in between for output in graph.outputs),
+        shape=info.shape,
+        dtype=info.dtype,
+    )
+
+
+def _names(graph: ModelGraph, tensors: set[str], other: frozenset[str], known: set[str]) -> tuple[str, ...]:
+    """Name the nodes that read any of `tensors`, in order, but for operations `other` and `known` nodes."""
+    readers = {
+        reader.name
+        for tensor in tensors
+        for reader in graph.readers(tensor)
+        if reader.op not in ops.SHAPE_READERS and reader.op not in other and reader.name not in known
+    }
+    return tuple(sorted(readers, key=graph.positions.__getitem__))
+
+
+def _produced(graph: ModelGraph, tensor: str) -> tuple[Node | None, list[Node]]:
+    """Return the node whose result `tensor` is, and the nodes in between, in topological order."""
+    path: list[Node] = []
+    while (producer := graph.producer(tensor)) is not None:
+        base, nodes = _through(graph, producer)
+        if base is None:
+            break
+        path += nodes
+        tensor = base
+    path.sort(key=lambda node: graph.positions[node.name])
+    return producer, path
+
+
+def _through(graph: ModelGraph, node: Node) -> tuple[str | None, list[Node]]:
+    """Return the tensor that `node` only activates, shifts, scales or moves, and the nodes that do it."""
+    if node.op in ops.ACTIVATIONS | ops.ALIAS | ops.MOVES | {"BatchNormalization"}:
+        return node.inputs[0], [node]
+    operands = graph.activations(node)
+    if node.op in ops.AFFINE and len(operands) == 1:
+        return operands[0], [node]
+    return pointwise_base(graph, node)
+
+
+def _same_value(graph: ModelGraph, tensor: str) -> set[str]:
+    """Return the tensors that hold the value of `tensor`, up and down through Identity and Cast."""
+    while (producer := graph.producer(tensor)) is not None and producer.op in ops.ALIAS:
+        tensor = producer.inputs[0]
+    same = {tensor}
+    pending = [tensor]
+    while pending:
+        for reader in graph.readers(pending.pop()):
+            if reader.op in ops.ALIAS and reader.outputs[0] not in same:
+                same.add(reader.outputs[0])
+                pending.append(reader.outputs[0])
+    return same
+
+
+def _read_by(graph: ModelGraph, quantize: list[Node]) -> tuple[list[Node], list[Node]]:
+    """Return the Dequantizes behind some Quantizes, and the nodes that read the value behind those."""
+    dequantize: dict[str, Node] = {}
+    readers: dict[str, Node] = {}
+    pending = [node.outputs[0] for node in quantize]
+    while pending:
+        for reader in graph.readers(pending.pop()):
+            if reader.op in ops.DEQUANTIZE:
+                dequantize[reader.name] = reader
+                readers |= {node.name: node for node in _real_readers(graph, reader.outputs[0])}
+            elif reader.op in ops.COMMUTES:
+                pending.append(reader.outputs[0])
+            else:
+                readers[reader.name] = reader
+    return list(dequantize.values()), sorted(readers.values(), key=lambda node: graph.positions[node.name])
+
+
+def _real_readers(graph: ModelGraph, tensor: str) -> Iterator[Node]:
+    """Yield the nodes that read a value, directly or through Identity and Cast."""
+    for reader in graph.readers(tensor):
+        if reader.op in ops.ALIAS:
+            yield from _real_readers(graph, reader.outputs[0])
+        elif reader.op not in ops.SHAPE_READERS:
+            yield reader
+
+
+def _kind(graph: ModelGraph, producer: Node | None, path: list[Node], tensor: str) -> str:
+    if producer is not None:
+        if is_sum(graph, producer):
+            return sum_kind(graph, producer)
+        return ops.KINDS.get(producer.op, producer.op.lower())
+    source = path[0].inputs[0] if path else tensor
+    return "graph input" if source in graph.inputs else "unknown"
