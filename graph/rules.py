@@ -1,20 +1,22 @@
 """What the documented rules of a runtime say of each Quantize site, before anything is built.
 
-Two tables, easy to add to: `READER_RULES` says which convs and gemms cannot run in 8 bits, or run badly; `RULES`,
-first match first, says what becomes of a Quantize. A rule names its source and the runtimes and targets that it
-holds for. Nothing here is an observation of an engine.
+Two tables, easy to add to: `READER_RULES` says which convs and gemms cannot run in 8 bits, or run badly;
+`RULES`, first match first, says what becomes of a Quantize. A rule names its source and the runtimes and
+targets that it holds for. Nothing here is an observation of an engine.
 """
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from fusescope.graph.model import ModelGraph
-from fusescope.graph.reader_rules import blocking_rule
+from fusescope.graph.reader_rules import blocking_rule, node_findings
 from fusescope.graph.sites import QuantizeSite, conv_precision, operand_format
 from fusescope.graph.sums import is_sum
 
-Verdict = Literal["fuses", "separate", "lost", "uncertain"]
+Expectation = Literal["fuses", "separate", "lost", "uncertain"]
+PREDICTIONS: tuple[Expectation, ...] = get_args(Expectation)
+"""What a site may be predicted to be, best first."""
 
 _DOCUMENTATION = (
     "TensorRT documentation, Working with Quantized Types: "
@@ -51,10 +53,10 @@ class Rule:
 
     name: str
     """Stable key of the rule."""
-    prediction: Verdict
+    prediction: Expectation
     """What the rule predicts."""
     reason: str
-    """Short stable text; `{kind}` stands for what the tensor is ("conv output"), `{producer}` for what makes it."""
+    """Short stable text. `{kind}`: what the tensor is ("conv output"); `{producer}`: what makes it ("conv")."""
     explanation: str
     """One sentence: what happens and why."""
     source: str
@@ -73,8 +75,8 @@ class Rule:
 class Prediction:
     """What the documented rules expect of one site. It is no observation."""
 
-    prediction: Verdict
-    """"fuses" into the kernel of its producer, "separate", "lost" (no reader runs in 8 bits) or "uncertain"."""
+    prediction: Expectation
+    """"fuses" into its producer's kernel, "separate", "lost" (no reader runs in 8 bits) or "uncertain"."""
     rule: str
     """Name of the rule that decided."""
     reason: str
@@ -123,6 +125,11 @@ def predictions(
     return tuple(predict(graph, site, runtime, target) for site in sites)
 
 
+def grouped_fp8_convs(graph: ModelGraph) -> tuple[str, ...]:
+    """Name the grouped and depthwise convs that the graph wants in FP8, in topological order."""
+    return tuple(found.node for found in node_findings(graph) if found.rule.name == "grouped FP8 conv")
+
+
 def _holds(rule: Rule, view: SiteView) -> bool:
     return view.runtime in rule.runtimes and (rule.targets is None or view.target in rule.targets)
 
@@ -162,7 +169,7 @@ def _sums_quantized_skip(view: SiteView) -> bool:
 
 
 def _ends_8_bit_conv(view: SiteView, tensor: str) -> bool:
-    """Whether `tensor` is an 8-bit conv's result, through bias and casts, without another reader on the way."""
+    """Whether `tensor` is an 8-bit conv's result, through bias and casts, with no other reader between."""
     graph = view.graph
     while len(graph.readers(tensor)) == 1 and tensor not in graph.outputs:
         producer = graph.producer(tensor)
@@ -220,17 +227,19 @@ RULES: tuple[Rule, ...] = (
         name="no 8-bit epilogue",
         prediction="separate",
         reason="{kind}",
-        explanation="What makes the tensor has no kernel that ends in a Quantize, so the Quantize runs apart.",
+        explanation="What makes the tensor has no kernel that ends in a Quantize, so the Quantize runs "
+        "apart.",
         source=_DOCUMENTATION,
-        remedy="quantize before it where both commute, or share one Quantize among all readers",
+        remedy="move the Quantize before it where both commute (max pool, data movement), or "
+        "quantize its inputs too",
         applies=lambda view: not _is_weighted(view) and not _is_sum(view),
     ),
     Rule(
         name="high-precision reader",
         prediction="separate",
         reason="{kind} with a high-precision reader",
-        explanation="Another node reads the tensor in high precision, so its kernel writes it in high precision, "
-        "and a second kernel makes the 8-bit copy.",
+        explanation="Another node reads the tensor in high precision, so its kernel writes it in high "
+        "precision, and a second kernel makes the 8-bit copy.",
         source=_DOCUMENTATION,
         remedy="let every reader, the skip of a residual Add too, read through the Dequantize",
         applies=_has_other_reader,
@@ -239,8 +248,8 @@ RULES: tuple[Rule, ...] = (
         name="rtx convs write high precision",
         prediction="separate",
         reason="{kind} on TensorRT for RTX",
-        explanation="TensorRT for RTX never lets a conv or gemm write 8 bits; the Quantize runs in a kernel of its own "
-        "or with other pointwise work.",
+        explanation="TensorRT for RTX never lets a conv or gemm write 8 bits; the Quantize runs in a "
+        "kernel of its own or with other pointwise work.",
         source=_PROBES,
         remedy="use one weight scale per tensor, so that bias and activation stay in the conv",
         applies=lambda _: True,
@@ -259,8 +268,8 @@ RULES: tuple[Rule, ...] = (
         name="high-precision operand",
         prediction="separate",
         reason="{kind} over a high-precision operand",
-        explanation="The sum reads an operand in high precision, which keeps the conv before it, and so the sum, "
-        "in high precision.",
+        explanation="The sum reads an operand in high precision, which keeps the conv before it, and "
+        "so the sum, in high precision.",
         source=_DOCUMENTATION + " (recommendation: quantize the residual input of skip connections)",
         remedy="quantize the other operands of the sum too",
         applies=_is_sum,
@@ -269,8 +278,8 @@ RULES: tuple[Rule, ...] = (
         name="unquantized producer",
         prediction="uncertain",
         reason="after an unquantized {producer}",
-        explanation="The conv or gemm that makes the tensor runs in high precision; no document says whether its kernel "
-        "can write 8 bits.",
+        explanation="The conv or gemm that makes the tensor runs in high precision; no document says "
+        "whether its kernel can write 8 bits.",
         source=_DOCUMENTATION,
         remedy="quantize the producer too, or look at the engine",
         applies=lambda view: view.precision(view.site.producer) is None,
@@ -279,8 +288,8 @@ RULES: tuple[Rule, ...] = (
         name="producer of another format",
         prediction="uncertain",
         reason="{kind} of another format",
-        explanation="The conv or gemm that makes the tensor runs in another 8-bit format than its result is "
-        "quantized to.",
+        explanation="The conv or gemm that makes the tensor runs in another 8-bit format than its "
+        "result is quantized to.",
         source=_DOCUMENTATION,
         remedy="use one format for both",
         applies=lambda view: not _runs_in_format(view),
@@ -289,7 +298,8 @@ RULES: tuple[Rule, ...] = (
         name="grouped FP8 producer",
         prediction="uncertain",
         reason="after a grouped FP8 conv",
-        explanation="TensorRT has no optimised FP8 kernel for grouped convs; what runs instead may not write 8 bits.",
+        explanation="TensorRT has no optimised FP8 kernel for grouped convs; what runs instead may not "
+        "write 8 bits.",
         source="TensorRT 10.12 release notes; https://github.com/NVIDIA/TensorRT/issues/4524",
         remedy="quantize grouped and depthwise convs to INT8, or not at all",
         applies=lambda view: view.site.format == "fp8" and _is_grouped(view),
@@ -298,7 +308,8 @@ RULES: tuple[Rule, ...] = (
         name="8-bit producer",
         prediction="fuses",
         reason="{kind} read in 8 bits only",
-        explanation="The 8-bit conv or gemm quantizes its result, with bias and activation, in its own kernel.",
+        explanation="The 8-bit conv or gemm quantizes its result, with bias and activation, in its own "
+        "kernel.",
         source=_DOCUMENTATION,
         remedy="",
         applies=lambda _: True,

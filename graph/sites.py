@@ -22,8 +22,8 @@ class QuantizeSite:
     dequantize: tuple[str, ...]
     """Names of the DequantizeLinear nodes behind them, also behind data movement in 8 bits."""
     producer: str | None
-    """Name of the node whose result this is, seen through activations, bias, BatchNormalization, Identity, Cast
-    and data movement; None for a graph input."""
+    """Name of the node whose result this is, seen through activations, bias, BatchNormalization, Identity,
+    Cast and data movement; None for a graph input."""
     producer_kind: str
     """"conv", "gemm", "residual sum", "fuse sum", "sum", "pool", "concat", "resize", "norm", "reduce",
     "dequantize", "graph input", "unknown", or an ONNX operation in lower case."""
@@ -46,7 +46,7 @@ class QuantizeSite:
 def quantize_sites(graph: ModelGraph) -> tuple[QuantizeSite, ...]:
     """Find the Quantize sites of a model, in topological order of their first Quantize.
 
-    Quantizes of weights, rooted at constants, are no sites. All Quantizes of one tensor to one format are one.
+    Quantizes of weights, rooted at constants, are no sites. Those of one tensor to one format are one site.
     """
     found: dict[tuple[str, str], list[Node]] = {}
     for node in graph.nodes.values():
