@@ -56,7 +56,7 @@ class Rule:
     prediction: Expectation
     """What the rule predicts."""
     reason: str
-    """Short stable text. `{kind}`: what the tensor is ("conv output"); `{producer}`: what makes it ("conv")."""
+    """Short stable text. `{kind}`: what the tensor is ("conv output"); `{producer}`: what made it ("conv")."""
     explanation: str
     """One sentence: what happens and why."""
     source: str
@@ -168,6 +168,11 @@ def _sums_quantized_skip(view: SiteView) -> bool:
     )
 
 
+def _sums_quantized_only(view: SiteView) -> bool:
+    operands = view.graph.activations(view.graph.nodes[view.site.producer or ""])
+    return {operand_format(view.graph, operand) for operand in operands} == {view.site.format}
+
+
 def _ends_8_bit_conv(view: SiteView, tensor: str) -> bool:
     """Whether `tensor` is an 8-bit conv's result, through bias and casts, with no other reader between."""
     graph = view.graph
@@ -263,6 +268,16 @@ RULES: tuple[Rule, ...] = (
         source=_DOCUMENTATION + " (recommendation: quantize the residual input of skip connections)",
         remedy="",
         applies=lambda view: _is_sum(view) and _sums_quantized_skip(view),
+    ),
+    Rule(
+        name="sum of quantized operands",
+        prediction="uncertain",
+        reason="{kind} of quantized operands",
+        explanation="All operands are dequantized, so the sum is no part of a conv; its own kernel may "
+        "read and write 8 bits.",
+        source=_DOCUMENTATION + " (quantizable layers: element-wise sum)",
+        remedy="leave the conv's result unquantized, so that the sum becomes part of the conv",
+        applies=lambda view: _is_sum(view) and _sums_quantized_only(view),
     ),
     Rule(
         name="high-precision operand",
