@@ -19,9 +19,7 @@ def refuse_existing(path: Path, *, force: bool) -> None:
     if path.exists() and not force:
         raise UserError("already exists", where=path, remedy="choose another name or pass --force")
     if not path.absolute().parent.is_dir():
-        raise UserError(
-            "the folder to write to does not exist", where=path.parent, remedy="create it first"
-        )
+        raise UserError("the folder to write to does not exist", where=path.parent, remedy="create it first")
 
 
 @contextmanager

@@ -82,9 +82,7 @@ class SeededValues:
             types get codes over their whole range. Integers of 32 and 64 bits are zero: a valid index.
         """
         dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(element_type))
-        draw = np.random.default_rng([self._seed, zlib.crc32(name.encode())]).standard_normal(
-            shape, np.float32
-        )
+        draw = np.random.default_rng([self._seed, zlib.crc32(name.encode())]).standard_normal(shape, np.float32)
         operand, reader, kind = self._use(name)
         if kind == "zero" or (dtype.kind in "biu" and dtype.itemsize != 1 and operand == name):
             values = np.zeros(shape, np.float32)

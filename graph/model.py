@@ -50,9 +50,7 @@ class Node:
     def integers(self, attribute: str) -> tuple[int, ...]:
         """Return an attribute of one or more integers; empty when the node does not have it."""
         value = self.attributes.get(attribute, ())
-        return tuple(
-            item for item in (value if isinstance(value, tuple) else (value,)) if isinstance(item, int)
-        )
+        return tuple(item for item in (value if isinstance(value, tuple) else (value,)) if isinstance(item, int))
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +111,7 @@ class ModelGraph:
                 self._readers.setdefault(tensor, []).append(node)
         self.constants = self._constants(frozenset(initializers))
         mentioned = (*self._producers, *self._readers, *inputs, *outputs, *self.constants)
-        self.tensors = {
-            tensor: tensors.get(tensor) or TensorInfo(tensor) for tensor in dict.fromkeys(mentioned)
-        }
+        self.tensors = {tensor: tensors.get(tensor) or TensorInfo(tensor) for tensor in dict.fromkeys(mentioned)}
 
     def producer(self, tensor: str) -> Node | None:
         """Return the node that writes `tensor`; None for a graph input or an initializer."""
@@ -142,9 +138,7 @@ class ModelGraph:
         for node in self.nodes.values():
             graph.add_node(("node", node.name))
             graph.add_edges_from((("tensor", tensor), ("node", node.name)) for tensor in node.reads)
-            graph.add_edges_from(
-                (("node", node.name), ("tensor", tensor)) for tensor in node.outputs if tensor
-            )
+            graph.add_edges_from((("node", node.name), ("tensor", tensor)) for tensor in node.outputs if tensor)
         return graph
 
     def _index_producers(self, nodes: Iterable[Node]) -> dict[str, Node]:
@@ -180,9 +174,7 @@ class ModelGraph:
             return [nodes[index] for index in nx.lexicographical_topological_sort(order)]
         except nx.NetworkXUnfeasible:
             cycle = " -> ".join(nodes[source].name for source, _ in nx.find_cycle(order))
-            raise UserError(
-                f"the nodes form a cycle: {cycle}", where=self.name, remedy="export it again"
-            ) from None
+            raise UserError(f"the nodes form a cycle: {cycle}", where=self.name, remedy="export it again") from None
 
     def _constants(self, initializers: frozenset[str]) -> frozenset[str]:
         constants = set(initializers)
@@ -205,9 +197,7 @@ def load_proto(path: Path) -> onnx.ModelProto:
     try:
         content = path.read_bytes()
     except IsADirectoryError:
-        raise UserError(
-            "is a folder, not an ONNX file", where=path, remedy="name the .onnx file in it"
-        ) from None
+        raise UserError("is a folder, not an ONNX file", where=path, remedy="name the .onnx file in it") from None
     except OSError as error:
         reason = error.strerror or error
         raise UserError(f"cannot be read ({reason})", where=path, remedy="check the path") from error

@@ -45,10 +45,7 @@ AFFINE = frozenset({"Add", "Sub", "Mul", "Div"})
 """With one constant operand, a bias or a scale: TensorRT's "Scale", which it fuses into a conv or gemm."""
 
 POINTWISE = (
-    ACTIVATIONS
-    | AFFINE
-    | ALIAS
-    | {"Abs", "Erf", "Exp", "Log", "Max", "Min", "Neg", "Pow", "Reciprocal", "Sqrt", "Sum"}
+    ACTIVATIONS | AFFINE | ALIAS | {"Abs", "Erf", "Exp", "Log", "Max", "Min", "Neg", "Pow", "Reciprocal", "Sqrt", "Sum"}
 )
 """Element by element. Activations that exporters spell out (SiLU, GELU, Mish) are made of these."""
 
@@ -85,9 +82,7 @@ KINDS = {
     "RMSNormalization": "norm",
     "Softmax": "norm",
     **dict.fromkeys(DEQUANTIZE, "dequantize"),
-    **dict.fromkeys(
-        (f"Reduce{how}" for how in ("L1", "L2", "LogSum", "Max", "Mean", "Min", "Prod", "Sum")), "reduce"
-    ),
+    **dict.fromkeys((f"Reduce{how}" for how in ("L1", "L2", "LogSum", "Max", "Mean", "Min", "Prod", "Sum")), "reduce"),
 }
 """Kind of a producer, by operation; others go by their operation in lower case."""
 

@@ -53,9 +53,7 @@ class NodeFinding:
     """The limit."""
 
 
-def node_findings(
-    graph: ModelGraph, runtime: str = "tensorrt", target: str | None = None
-) -> tuple[NodeFinding, ...]:
+def node_findings(graph: ModelGraph, runtime: str = "tensorrt", target: str | None = None) -> tuple[NodeFinding, ...]:
     """List all limits that concern the quantized convs, gemms and other readers of a model.
 
     Args:
@@ -150,10 +148,8 @@ READER_RULES: tuple[ReaderRule, ...] = (
         name="FP8 kernel of more than 32 taps",
         blocks=True,
         reason="FP8 kernel of more than 32 taps",
-        explanation="FP8 convs with more than 32 kernel elements are not supported here; it runs in "
-        "high precision.",
-        source="TensorRT 10.16.1 release notes, limitations: kernel volume above 32 on SM 8.9, "
-        "9.0, 12.0 and 12.1",
+        explanation="FP8 convs with more than 32 kernel elements are not supported here; it runs in high precision.",
+        source="TensorRT 10.16.1 release notes, limitations: kernel volume above 32 on SM 8.9, 9.0, 12.0 and 12.1",
         remedy="keep this conv in high precision, or quantize it to INT8",
         applies=lambda graph, node: node.op == "Conv" and _taps(graph, node) > FP8_MOST_TAPS,
         targets=frozenset({"sm89", "sm90", "sm120", "sm121"}),
@@ -163,8 +159,7 @@ READER_RULES: tuple[ReaderRule, ...] = (
         name="only one operand in 8 bits",
         blocks=True,
         reason="only one operand in 8 bits",
-        explanation="A conv or gemm runs in 8 bits only if both of its operands are quantized to the "
-        "same format.",
+        explanation="A conv or gemm runs in 8 bits only if both of its operands are quantized to the same format.",
         source="TensorRT documentation, Q/DQ placement: quantize all inputs of weighted operations",
         remedy="quantize the other operand too, or neither",
         applies=lambda graph, node: node.op in ops.WEIGHTED and conv_precision(graph, node) is None,
@@ -173,8 +168,7 @@ READER_RULES: tuple[ReaderRule, ...] = (
         name="max pool before the conv",
         blocks=True,
         reason="max pool between Dequantize and conv",
-        explanation="TensorRT for RTX does not move the Dequantize across a max pool; the conv behind "
-        "loses 8 bits.",
+        explanation="TensorRT for RTX does not move the Dequantize across a max pool; the conv behind loses 8 bits.",
         source=_PROBES,
         remedy="quantize behind the pool",
         applies=_pools_between,
@@ -184,8 +178,7 @@ READER_RULES: tuple[ReaderRule, ...] = (
         name="no 8-bit reader",
         blocks=True,
         reason="reader without 8-bit kernel",
-        explanation="The node that reads the dequantized tensor has no 8-bit kernel, so the tensor is "
-        "only rounded.",
+        explanation="The node that reads the dequantized tensor has no 8-bit kernel, so the tensor is only rounded.",
         source="TensorRT documentation, Q/DQ processing: quantizable layers",
         remedy="take the Quantize and Dequantize away",
         applies=lambda _, node: node.op not in ops.RUNS_IN_8_BITS | ops.QUANTIZE | ops.ACTIVATIONS,
@@ -194,8 +187,7 @@ READER_RULES: tuple[ReaderRule, ...] = (
         name="grouped FP8 conv",
         blocks=False,
         reason="grouped or depthwise FP8 conv",
-        explanation="There is no optimised FP8 kernel for grouped convs; TensorRT for RTX pads their "
-        "channels.",
+        explanation="There is no optimised FP8 kernel for grouped convs; TensorRT for RTX pads their channels.",
         source="TensorRT 10.12 release notes; https://github.com/NVIDIA/TensorRT/issues/4524; " + _PROBES,
         remedy="quantize grouped and depthwise convs to INT8, or not at all",
         applies=lambda graph, node: _runs_in_fp8(graph, node) and _is_grouped(graph, node),
@@ -205,10 +197,8 @@ READER_RULES: tuple[ReaderRule, ...] = (
         name="FP8 conv of an image",
         blocks=False,
         reason="FP8 conv of three channels or fewer",
-        explanation="Full TensorRT may find no FP8 kernel for a conv of three channels or fewer and "
-        "refuse the model.",
-        source="https://github.com/NVIDIA/Model-Optimizer, examples/torch_onnx/README.md (error "
-        "code 10 on SM 12.0)",
+        explanation="Full TensorRT may find no FP8 kernel for a conv of three channels or fewer and refuse the model.",
+        source="https://github.com/NVIDIA/Model-Optimizer, examples/torch_onnx/README.md (error code 10 on SM 12.0)",
         remedy="keep the stem in high precision",
         applies=_reads_few_channels,
         runtimes=_TENSORRT,

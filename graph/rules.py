@@ -91,9 +91,7 @@ class Prediction:
     """Readers that cannot run in 8 bits; all of them where the prediction is "lost"."""
 
 
-def predict(
-    graph: ModelGraph, site: QuantizeSite, runtime: str = "tensorrt", target: str | None = None
-) -> Prediction:
+def predict(graph: ModelGraph, site: QuantizeSite, runtime: str = "tensorrt", target: str | None = None) -> Prediction:
     """Say what the documented rules expect of one site.
 
     Args:
@@ -113,9 +111,7 @@ def predict(
     rule = next(rule for rule in RULES if _holds(rule, view) and rule.applies(view))
     kind = f"{site.producer_kind} output" if _is_weighted(view) else site.producer_kind
     reason = rule.reason.format(kind=kind, producer=site.producer_kind)
-    return Prediction(
-        rule.prediction, rule.name, reason, rule.explanation, rule.source, rule.remedy, tuple(blocking)
-    )
+    return Prediction(rule.prediction, rule.name, reason, rule.explanation, rule.source, rule.remedy, tuple(blocking))
 
 
 def predictions(
@@ -232,11 +228,9 @@ RULES: tuple[Rule, ...] = (
         name="no 8-bit epilogue",
         prediction="separate",
         reason="{kind}",
-        explanation="What makes the tensor has no kernel that ends in a Quantize, so the Quantize runs "
-        "apart.",
+        explanation="What makes the tensor has no kernel that ends in a Quantize, so the Quantize runs apart.",
         source=_DOCUMENTATION,
-        remedy="move the Quantize before it where both commute (max pool, data movement), or "
-        "quantize its inputs too",
+        remedy="move the Quantize before it where both commute (max pool, data movement), or quantize its inputs too",
         applies=lambda view: not _is_weighted(view) and not _is_sum(view),
     ),
     Rule(
@@ -313,8 +307,7 @@ RULES: tuple[Rule, ...] = (
         name="grouped FP8 producer",
         prediction="uncertain",
         reason="after a grouped FP8 conv",
-        explanation="TensorRT has no optimised FP8 kernel for grouped convs; what runs instead may not "
-        "write 8 bits.",
+        explanation="TensorRT has no optimised FP8 kernel for grouped convs; what runs instead may not write 8 bits.",
         source="TensorRT 10.12 release notes; https://github.com/NVIDIA/TensorRT/issues/4524",
         remedy="quantize grouped and depthwise convs to INT8, or not at all",
         applies=lambda view: view.site.format == "fp8" and _is_grouped(view),
@@ -323,8 +316,7 @@ RULES: tuple[Rule, ...] = (
         name="8-bit producer",
         prediction="fuses",
         reason="{kind} read in 8 bits only",
-        explanation="The 8-bit conv or gemm quantizes its result, with bias and activation, in its own "
-        "kernel.",
+        explanation="The 8-bit conv or gemm quantizes its result, with bias and activation, in its own kernel.",
         source=_DOCUMENTATION,
         remedy="",
         applies=lambda _: True,

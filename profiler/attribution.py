@@ -15,22 +15,15 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from fusescope.graph.model import ModelGraph, Node
-from fusescope.graph.ops import ACTIVATIONS, TRANSPARENT
-from fusescope.profiler.kinds import (
-    DEQUANTIZE,
-    GENERATED,
-    NOT_KERNELS,
-    OPERATIONS,
-    QUANTIZE,
-    TOKENS,
-    WEIGHT,
-    WEIGHTED,
-    kind_group,
-    tokens,
-)
+from fusescope.graph.ops import ALIAS, DEQUANTIZE, MOVES, POINTWISE, QUANTIZE, WEIGHTED
+from fusescope.profiler.kinds import GENERATED, NOT_KERNELS, OPERATIONS, TOKENS, WEIGHT, kind_group, tokens
 from fusescope.profiler.layers import Engine, Layer
 
-_FINISHING = ACTIVATIONS | TRANSPARENT | {"BatchNormalization"}
+TRANSPARENT = ALIAS | MOVES
+"""Operations that compute nothing: they rename, convert or move."""
+
+_FINISHING = POINTWISE | TRANSPARENT | {"BatchNormalization"}
+_HEAVY = frozenset({"conv", "gemm", "norm", "resize"})
 _LAYOUT = frozenset({"copy", "reformat"})
 
 
@@ -76,6 +69,20 @@ class Attribution:
         return bool(self.quantizes)
 
 
+@dataclass(frozen=True, slots=True)
+class Padding:
+    """Zeros appended to the channels of a tensor."""
+
+    channels: int
+    """Channels of the tensor."""
+
+    padded_channels: int
+    """Channels that are written."""
+
+    zero_bytes: int
+    """Bytes of the zeros."""
+
+
 class EngineView:
     """An engine beside the ONNX graph that it was built from: who computes which node.
 
@@ -110,9 +117,7 @@ class EngineView:
             for name in attribution.work:
                 times[name] = times.get(name, 0) + 1
         return tuple(
-            replace(attribution, partial=True)
-            if any(times[name] > 1 for name in attribution.work)
-            else attribution
+            replace(attribution, partial=True) if any(times[name] > 1 for name in attribution.work) else attribution
             for attribution in first
         )
 
@@ -140,7 +145,7 @@ class EngineView:
             foreign = node.op in WEIGHTED and not self.computes(layer, node.name)
             if foreign or (node.name not in named and node.op not in TRANSPARENT):
                 continue
-            if node.name in named and node.op not in (QUANTIZE, DEQUANTIZE):
+            if node.name in named and node.op not in QUANTIZE | DEQUANTIZE:
                 work.append(node.name)
             stack.extend(node.reads)
         return work
@@ -184,7 +189,7 @@ class EngineView:
     def _attribution(self, layer: Layer) -> Attribution:
         writes_8_bits = any(tensor.is_eight_bit for tensor in layer.outputs)
         reads_8_bits = any(tensor.is_eight_bit for tensor in layer.inputs)
-        quantizes = [node for node in self.nodes(layer) if node.op == QUANTIZE] if writes_8_bits else []
+        quantizes = [node for node in self.nodes(layer) if node.op in QUANTIZE] if writes_8_bits else []
         work = self._work(layer, quantizes)
         finishes = self.eight_bit_conv_behind(layer)
         group, direction = self._group(layer, work, finishes)
@@ -195,7 +200,7 @@ class EngineView:
             quantizes=tuple(node.name for node in quantizes),
             direction=direction,
             finishes=finishes,
-            pads=_pads(layer),
+            pads=bool(paddings(layer)),
             dequantizes=reads_8_bits and not writes_8_bits and group not in {"conv", "gemm"},
             partial=tokens(layer.name)[-1:] == ("Etc",),
         )
@@ -209,7 +214,7 @@ class EngineView:
         return [
             node.name
             for node in self.nodes(layer)
-            if node.op not in (QUANTIZE, DEQUANTIZE)
+            if node.op not in QUANTIZE | DEQUANTIZE
             and (node.op not in WEIGHTED or node.name in computed)
             and node.name not in ahead
             and node.name not in behind
@@ -250,23 +255,34 @@ class EngineView:
         """The layer's group and, for the group ``quantize``, its direction."""
         operations = {self.graph.nodes[name].op for name in work}
         group = _heaviest(layer, operations)
-        if kind_group(layer.kind) != GENERATED or group in {"conv", "gemm"}:
+        if kind_group(layer.kind) != GENERATED or _proven(layer):
             return group, ""
-        if operations <= _FINISHING and finishes:
+        if finishes and operations <= _FINISHING and self._only_from(finishes, work):
             return "epilogue", ""
         direction = self._direction(layer) if operations <= TRANSPARENT else ""
-        if direction:
-            return "quantize", direction
-        return group, ""
+        return ("quantize", direction) if direction else (group, "")
+
+    def _only_from(self, conv: str, work: list[str]) -> bool:
+        """Whether all that flows into `work` from outside is the result of `conv` (and constants)."""
+        inside = {conv, *work}
+        for name in work:
+            for tensor in self.graph.nodes[name].reads:
+                producer = self.graph.producer(tensor)
+                while producer is not None and producer.name not in inside and producer.op in TRANSPARENT:
+                    producer = self.graph.producer(producer.inputs[0])
+                foreign = producer is None or producer.name not in inside
+                if foreign and tensor not in self.graph.constants:
+                    return False
+        return True
 
     def _direction(self, layer: Layer) -> str:
         """Which way a layer that computes nothing of the model converts; empty if it converts nothing."""
-        named = {node.op for node in self.nodes(layer)}
+        named = any(node.op in QUANTIZE for node in self.nodes(layer))
         if any(tensor.is_eight_bit for tensor in layer.outputs):
-            return "quantize" if QUANTIZE in named else ""
+            return "quantize" if named else ""
         if any(tensor.is_eight_bit for tensor in layer.reads):
             return "dequantize"
-        return "both" if QUANTIZE in named else ""
+        return "both" if named else ""
 
 
 def _computing(named_by: tuple[Layer, ...]) -> tuple[Layer, ...]:
@@ -276,8 +292,7 @@ def _computing(named_by: tuple[Layer, ...]) -> tuple[Layer, ...]:
 
 
 def _multiplies(layer: Layer) -> bool:
-    weighty = {"conv", "gemm"}
-    return kind_group(layer.kind) in weighty or any(TOKENS.get(token) in weighty for token in tokens(layer.name))
+    return bool({kind_group(layer.kind), *_proven(layer)} & {"conv", "gemm"})
 
 
 def _feeds(first: Layer, second: Layer) -> bool:
@@ -292,26 +307,28 @@ def _heaviest(layer: Layer, operations: set[str]) -> str:
     if kind != GENERATED:
         # A 1x1 conv may run as a gemm: then the ONNX node knows better than the kind.
         return "conv" if kind == "gemm" and "conv" in by_nodes else kind
-    by_tokens = {TOKENS.get(token, "pointwise") for token in tokens(layer.name)}
     if not by_nodes:
-        return "reformat" if by_tokens <= _LAYOUT else min(by_tokens, key=WEIGHT.__getitem__, default="other")
-    multiplied = by_tokens & {"conv", "gemm"} if not by_nodes & {"conv", "gemm"} else set()
-    return min(by_nodes | multiplied, key=WEIGHT.__getitem__)
+        by_tokens = {TOKENS.get(token, "pointwise") for token in tokens(layer.name)}
+        return "reformat" if by_tokens <= _LAYOUT else min(by_tokens, key=WEIGHT.__getitem__)
+    return min(by_nodes | _proven(layer), key=WEIGHT.__getitem__)
 
 
-def _pads(layer: Layer) -> bool:
-    """Whether an output is as wide in channels as an input and a constant together, and equal in all else."""
-    return any(
-        written.shape[1] == read.shape[1] + constant.shape[1]
-        and _apart_from_channels(written.shape) == _apart_from_channels(read.shape)
-        for constant in layer.constants
-        if len(constant.shape) > 2
-        for read in layer.inputs
-        if len(read.shape) == len(constant.shape)
-        for written in layer.outputs
-        if len(written.shape) == len(constant.shape)
-    )
+def _proven(layer: Layer) -> set[str]:
+    """Work that the tokens of a generated kernel prove, whatever its metadata name."""
+    return {TOKENS[token] for token in tokens(layer.name) if token in TOKENS} & _HEAVY
 
 
-def _apart_from_channels(shape: tuple[int, ...]) -> tuple[int, ...]:
-    return shape[:1] + shape[2:]
+def paddings(layer: Layer) -> tuple[Padding, ...]:
+    """Each block of zeros that a layer appends to the channels of what it reads; empty for a layer that pads nothing.
+
+    It pads if an output is as wide in channels as an input and a constant of the output's dtype together, and both
+    are equal to it in all else.
+    """
+    found = []
+    for constant in (tensor for tensor in layer.constants if len(tensor.shape) > 2):
+        for written in (tensor for tensor in layer.outputs if tensor.dtype_text == constant.dtype_text):
+            unpadded = (written.shape[0], written.shape[1] - constant.shape[1], *written.shape[2:])
+            if written.shape[2:] == constant.shape[2:] and any(read.shape == unpadded for read in layer.inputs):
+                found.append(Padding(unpadded[1], written.shape[1], constant.bytes or 0))
+                break
+    return tuple(found)

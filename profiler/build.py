@@ -79,7 +79,7 @@ def prepare(proto: onnx.ModelProto, name: str, shapes: Mapping[str, Sequence[int
         weights = metadata(proto)["fusescope.weights"]
     renamed = name_nodes(proto)
     graph = graph_of(proto, name=name)
-    formats = tuple(sorted({site.format for site in quantize_sites(graph)}))
+    formats = tuple(sorted({site.format or "unknown" for site in quantize_sites(graph)}))
     first = proto.graph.input[0].type.tensor_type.shape.dim if proto.graph.input else ()
     return Compilable(proto, name, weights, formats, renamed, first[0].dim_value if first else None)
 

@@ -115,12 +115,6 @@ TOKENS: Mapping[str, str] = {
 _MYELIN_NAME = re.compile(r"__my[el]+_(?P<tokens>[A-Z]\w*?)(?:_0x[0-9a-f]+)?(?:_my[el]+\d+)?(?:_\d+)?")
 _TOKEN = re.compile("[A-Z][a-z0-9]*")
 
-WEIGHTED = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
-"""Operations that a kernel of their own computes: naming one in the metadata is no proof of computing it."""
-
-QUANTIZE = "QuantizeLinear"
-DEQUANTIZE = "DequantizeLinear"
-
 OPERATIONS: Mapping[str, str] = {
     "Conv": "conv",
     "ConvTranspose": "conv",

@@ -140,9 +140,7 @@ class Engine:
         return _by_key(self.layers, lambda layer: layer.onnx_nodes)
 
 
-def _by_key(
-    layers: tuple[Layer, ...], keys: Callable[[Layer], Iterable[str]]
-) -> Mapping[str, tuple[Layer, ...]]:
+def _by_key(layers: tuple[Layer, ...], keys: Callable[[Layer], Iterable[str]]) -> Mapping[str, tuple[Layer, ...]]:
     index: dict[str, list[Layer]] = defaultdict(list)
     for layer in layers:
         for key in dict.fromkeys(keys(layer)):

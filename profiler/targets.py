@@ -60,7 +60,9 @@ def check_target(name: str, buildable: Iterable[str], formats: Iterable[str]) ->
         near = difflib.get_close_matches(name, buildable, n=1)
         hint = f"did you mean {near[0]}? " if near else ""
         raise UserError(
-            f"cannot be built for {name!r}", where="target", remedy=f"{hint}choose one of {', '.join(buildable)}"
+            f"cannot be built for {name!r}",
+            where="target",
+            remedy=f"{hint}choose one of {', '.join(buildable)}",
         )
     for wanted in formats:
         if wanted in {"fp8", "int8"} and wanted not in TARGETS[name].formats:

@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fusescope.graph.model import ModelGraph, Node
+from fusescope.graph.ops import WEIGHTED
 from fusescope.profiler.attribution import Attribution
 from fusescope.profiler.gpus import Gpu
-from fusescope.profiler.kinds import WEIGHTED
 from fusescope.profiler.layers import Layer, Tensor
 
 

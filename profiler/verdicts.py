@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from fusescope.graph.ops import TRANSPARENT
 from fusescope.graph.sites import QuantizeSite
 from fusescope.profiler.attribution import Attribution, EngineView
 from fusescope.profiler.layers import Layer
@@ -70,9 +69,7 @@ def verdict_counts(judged: Iterable[Verdict]) -> dict[str, int]:
 
 
 def _verdict(view: EngineView, site: QuantizeSite, carriers: Mapping[str, list[Attribution]]) -> Verdict:
-    found = {
-        attribution.layer.index: attribution for node in site.quantize for attribution in carriers.get(node, ())
-    }
+    found = {attribution.layer.index: attribution for node in site.quantize for attribution in carriers.get(node, ())}
     lost_readers = tuple(reader for reader in site.readers if _runs_in_8_bits(view, site, reader) is False)
     if not found:
         verdict, evidence, kernels = _without_carrier(view, site, lost_readers)
@@ -98,12 +95,9 @@ def _of_kernel(view: EngineView, site: QuantizeSite, attribution: Attribution) -
         return "fused"
     if any(view.computes(layer, reader) for reader in site.readers):
         return "fused"
-    operations = {view.graph.nodes[name].op for name in view.upstream_work(layer, site.tensor)}
     if attribution.group == "pool" and layer.inputs and all(tensor.is_eight_bit for tensor in layer.inputs):
         return "fused"
-    if attribution.group == "epilogue":
-        return "epilogue"
-    return "alone" if operations <= TRANSPARENT else "merged"
+    return {"epilogue": "epilogue", "quantize": "alone"}.get(attribution.group, "merged")
 
 
 def _without_carrier(

@@ -8,11 +8,13 @@ HRNet-W18 instead of 12.
 
 import importlib
 import io
+import textwrap
 import warnings
 from collections.abc import Iterable
 from difflib import get_close_matches
 from itertools import pairwise
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import TYPE_CHECKING, Any, Literal
 
 import onnx
@@ -103,9 +105,7 @@ def _needs(module: str) -> Any:
 def _make(model: str, *, pretrained: bool) -> "torch.nn.Module":
     if ":" in model:
         if pretrained:
-            raise UserError(
-                "only timm models have pretrained weights", where=model, remedy="pass --weights FILE"
-            )
+            raise UserError("only timm models have pretrained weights", where=model, remedy="pass --weights FILE")
         return _call(model)
     timm = _needs("timm")
     if not timm.is_model(model):
@@ -138,12 +138,15 @@ def _call(path: str) -> "torch.nn.Module":
 
 
 def _load(net: "torch.nn.Module", weights: Path) -> None:
-    models = _needs("timm.models")
+    if not weights.is_file():
+        raise UserError("does not exist", where=weights, remedy="name a .pth or .safetensors file")
+    models, broken = _needs("timm.models"), _needs("safetensors").SafetensorError
     try:
         models.load_checkpoint(net, str(weights), weights_only=True)
-    except (OSError, RuntimeError, KeyError, ValueError) as error:
-        remedy = "give a checkpoint of this very model (.pth or .safetensors)"
-        raise UserError(f"cannot be loaded ({error})", where=weights, remedy=remedy) from error
+    except (OSError, EOFError, LookupError, RuntimeError, ValueError, UnpicklingError, broken) as error:
+        reason = textwrap.shorten(f"{type(error).__name__}: {error}", 160)
+        remedy = "give a checkpoint of this very model"
+        raise UserError(f"cannot be loaded ({reason})", where=weights, remedy=remedy) from error
 
 
 def _randomise_norms(net: "torch.nn.Module", sample: "torch.Tensor", model: str) -> None:

@@ -100,9 +100,7 @@ def quantize(
     """
     _refuse_quantized(proto.graph)
     if is_structure_only(proto):
-        whole = quantize(
-            fill(proto), format=format, placement=placement, weights=weights, keep=keep, amax=amax
-        )
+        whole = quantize(fill(proto), format=format, placement=placement, weights=weights, keep=keep, amax=amax)
         return replace(whole, proto=strip(whole.proto))
     model = onnx.ModelProto()
     model.CopyFrom(proto)
@@ -135,7 +133,7 @@ def quantize(
 def placeholder_amax(tensor: str) -> float:
     """Return the magnitude that stands for an uncalibrated activation tensor: 1 to 64, by its name.
 
-    They differ as calibrated ones do. Were they all equal, TensorRT for RTX 1.7.1 would build the same layers,
+    They differ as calibrated ones do. Were they equal, TensorRT for RTX 1.7.1 would build the same layers,
     but share its generated kernels: 39.3 MB of plan for HRNet-W18 instead of 61.5 MB.
     """
     return float(64.0 ** (zlib.crc32(tensor.encode()) / 2**32))
@@ -306,9 +304,7 @@ class _Inserter:
         scale = scales_of(np.array(largest, np.float64), self.form, dtype, tensor=tensor)
         parameters = [self._constant(f"{tensor}_scale", scale), self._zero_point]
         quantize = self._node("QuantizeLinear", tensor, [tensor, *parameters], f"{tensor}_quantized")
-        dequantize = self._node(
-            "DequantizeLinear", tensor, [quantize.output[0], *parameters], f"{tensor}_dequantized"
-        )
+        dequantize = self._node("DequantizeLinear", tensor, [quantize.output[0], *parameters], f"{tensor}_dequantized")
         self.activations[tensor] = dequantize.output[0]
         return [quantize, dequantize]
 

@@ -74,9 +74,7 @@ def scales_of(amax: NDArray[np.float64], form: Format, dtype: DTypeLike, *, tens
         UserError: A magnitude is not finite, or its scale underflows to zero or overflows in `dtype`.
     """
     if not np.isfinite(amax).all():
-        raise UserError(
-            "holds NaN or infinity", where=f"tensor {tensor!r}", remedy="keep its readers with --keep"
-        )
+        raise UserError("holds NaN or infinity", where=f"tensor {tensor!r}", remedy="keep its readers with --keep")
     with np.errstate(over="ignore", under="ignore"):  # looked for just below
         scale = np.where(amax == 0.0, 1.0, amax / form.largest).astype(dtype)
     wide = scale.astype(np.float64)

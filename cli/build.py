@@ -1,0 +1,57 @@
+"""``fusescope build``."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from fusescope.cli.options import FILE, ShapeType, build_options, force_option, json_option, print_json, say
+
+
+@click.command()
+@click.argument("model", type=FILE)
+@click.option("-o", "--output", type=FILE, required=True, help="Folder of the run to write.")
+@click.option("--shape", "shapes", type=ShapeType(), multiple=True, help="Fix the size of an input; repeatable.")
+@click.option("--name", default="", help="What to call the run in reports; the model's file name by default.")
+@build_options
+@force_option
+@json_option
+def command(
+    model: Path,
+    output: Path,
+    shapes: tuple[tuple[str, tuple[int, ...]], ...],
+    name: str,
+    runtime: str,
+    timeout: float,
+    force: bool,
+    as_json: bool,
+    **asked: Any,
+) -> None:
+    """Compile MODEL, an ONNX file, and keep the engine as a run.
+
+    The engine is built in a process of its own. On a machine without a GPU the runtime `tensorrt-rtx` compiles ahead
+    of time for `--target`. A structure-only model is filled with seeded values.
+    """
+    from dataclasses import asdict
+
+    from fusescope.graph.files import refuse_existing
+    from fusescope.profiler.build import build, load_with_weights, prepare
+    from fusescope.profiler.runtimes import CompileOptions
+
+    refuse_existing(output, force=force)
+    workspace = asked.pop("workspace")
+    options = CompileOptions(**asked, workspace_bytes=None if workspace is None else workspace << 20)
+    compilable = prepare(load_with_weights(model), model.name, dict(shapes))
+    for renamed in compilable.renamed:
+        say(f"renamed node {renamed.old!r} to {renamed.new!r}")
+    run = build(compilable, output, runtime=runtime, options=options, name=name or model.stem, timeout_s=timeout)
+    if as_json:
+        print_json({"schema": "fusescope.run", "version": 1, **asdict(run.provenance), "folder": output})
+        return
+    origin = run.provenance
+    click.echo(f"{len(run.engine.layers)} layers, compiled by {runtime} {origin.runtime_version} for {origin.target}")
+    if run.engine.unread:
+        say(
+            f"{len(run.engine.unread)} lines of the dump could not be read; the first: {run.engine.unread[0].text[:200]}"
+        )
+    say(f"wrote {output}")

@@ -1,0 +1,79 @@
+"""Options that several commands share, and what they have in common: reading shapes, writing JSON, saying what was written."""
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+FILE = click.Path(path_type=Path)
+"""A path; what is wrong with it is said by the reader, which knows more than click."""
+
+
+class ShapeType(click.ParamType[tuple[str, tuple[int, ...]]]):
+    """``NAME=1x3x224x224``."""
+
+    name = "NAME=1x3x224x224"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, tuple[int, ...]]:
+        """Split at the last ``=``, since input names may hold one."""
+        if isinstance(value, tuple):
+            return value
+        name, equals, sizes = str(value).rpartition("=")
+        parts = sizes.lower().split("x")
+        if not (name and equals and all(part.isdecimal() for part in parts)):
+            self.fail(f"{value!r} is not of the form x=1x3x224x224", param, ctx)
+        return name, tuple(int(part) for part in parts)
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
+force_option = click.option("--force", is_flag=True, help="Replace an output that exists.")
+gpu_option = click.option("--gpu", metavar="NAME", help="Give floors for this GPU, such as RTX-5090.")
+
+
+def build_options(function: F) -> F:
+    """What a builder can be told."""
+    options = (
+        click.option("--runtime", default="tensorrt-rtx", show_default=True, help="Which TensorRT compiles."),
+        click.option("--target", default="sm120", show_default=True, help="What to compile for, such as sm89."),
+        click.option("--opt-level", type=click.IntRange(0, 5), help="Builder optimization level."),
+        click.option("--aux-streams", type=click.IntRange(0), help="Most auxiliary streams; 0 for a single stream."),
+        click.option("--avg-timing-iterations", type=click.IntRange(1), help="Timings to average per tactic."),
+        click.option("--workspace", type=click.IntRange(1), metavar="MIB", help="Workspace limit in MiB."),
+        click.option(
+            "--timeout",
+            type=click.FloatRange(0, min_open=True),
+            default=1800.0,
+            show_default=True,
+            metavar="SECONDS",
+            help="End the compiler after this long.",
+        ),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def print_json(document: Mapping[str, Any]) -> None:
+    """Print one JSON document to stdout; a number that JSON lacks (NaN) is a defect and raises."""
+    click.echo(json.dumps(document, indent=1, allow_nan=False, default=_plain))
+
+
+def say(message: str) -> None:
+    """Say what was done or is being done, on stderr."""
+    click.echo(message, err=True)
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "item"):
+        number = value.item()
+        return None if isinstance(number, float) and math.isnan(number) else number
+    if isinstance(value, Path):
+        return str(value)
+    raise TypeError(f"{type(value).__name__} has no place in JSON")

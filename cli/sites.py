@@ -1,0 +1,34 @@
+"""``fusescope sites``."""
+
+from pathlib import Path
+
+import click
+
+from fusescope.cli.options import FILE, json_option, print_json, say
+
+
+@click.command()
+@click.argument("model", type=FILE)
+@click.option("--runtime", default="tensorrt", show_default=True, help="Whose documented rules to apply.")
+@click.option("--target", help="What the engine would be built for, such as sm120; decides rules about hardware.")
+@json_option
+def command(model: Path, runtime: str, target: str | None, as_json: bool) -> None:
+    """List the Quantize sites of MODEL, an ONNX file, with what the documented rules expect of them.
+
+    It needs no runtime and no weights.
+    """
+    from fusescope.graph.model import read_graph
+    from fusescope.graph.rules import predict
+    from fusescope.graph.sites import quantize_sites
+    from fusescope.report.documents import sites_document
+    from fusescope.report.terminal import print_sites
+
+    graph = read_graph(model)
+    sites = quantize_sites(graph)
+    predictions = tuple(predict(graph, site, runtime=runtime, target=target) for site in sites)
+    if as_json:
+        print_json(sites_document(sites, predictions))
+    else:
+        print_sites(sites, predictions)
+    for renamed in graph.renamed:
+        say(f"renamed node {renamed.old!r} to {renamed.new!r}")

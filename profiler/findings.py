@@ -1,0 +1,344 @@
+"""What a person should know about a quantized engine: one function per kind of finding, in the table `FINDERS`.
+
+A finding counts kernels and bytes of the engine, never seconds that nobody measured, and never sites as kernels.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from fusescope.graph.ops import WEIGHTED
+from fusescope.graph.reader_rules import ReaderRule, node_findings
+from fusescope.graph.rules import Prediction
+from fusescope.graph.sites import conv_precision
+from fusescope.profiler.attribution import EngineView, paddings
+from fusescope.profiler.explanation import Finding
+from fusescope.profiler.layers import Layer
+from fusescope.profiler.verdicts import Verdict
+
+FULL_TENSORRT = "tensorrt"
+"""The runtime whose documented rules are held beside what was compiled."""
+
+MICROPROBE = "observed with TensorRT-RTX 1.7.1, compiled for sm89 and sm120"
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """All that findings are made from."""
+
+    view: EngineView
+    """The quantized engine beside its graph."""
+
+    layers: pd.DataFrame
+    """Its layer table."""
+
+    judged: tuple[Verdict, ...]
+    """Its verdicts."""
+
+    predictions: tuple[Prediction, ...]
+    """The documented rules' predictions, in the order of `judged`."""
+
+    target: str
+    """What it was built for."""
+
+    plan_bytes: int | None
+    """Size of its plan."""
+
+    baseline: pd.DataFrame | None
+    """The baseline's layer table; None without a baseline."""
+
+    baseline_plan_bytes: int | None
+    """Size of the baseline's plan."""
+
+    @property
+    def kernels(self) -> pd.DataFrame:
+        """The rows of layers that run on the GPU."""
+        return self.layers[self.layers["kernel"]]
+
+
+def findings(evidence: Evidence) -> tuple[Finding, ...]:
+    """Everything found, most costly first: by bytes, then by kernels."""
+    found = [finding for finder in FINDERS for finding in finder(evidence)]
+    return tuple(sorted(found, key=lambda finding: (-finding.bytes, -finding.kernels, finding.key)))
+
+
+def quantize_alone(evidence: Evidence) -> Iterator[Finding]:
+    """Kernels that only quantize, one finding per reason."""
+    by_reason: dict[str, list[tuple[Verdict, Prediction]]] = {}
+    for verdict, prediction in zip(evidence.judged, evidence.predictions, strict=True):
+        if verdict.verdict == "alone":
+            by_reason.setdefault(prediction.reason, []).append((verdict, prediction))
+    for reason, pairs in by_reason.items():
+        layers = _indices(kernel for verdict, _ in pairs for kernel in verdict.kernels)
+        rule = pairs[0][1]
+        yield Finding(
+            key="quantize-alone",
+            title=f"{len(layers)} kernels only quantize: {reason}",
+            detail=f"{_plural(len(pairs), 'site')}. Each tensor is read in high precision and written again in 8 bits. "
+            + _EXPECTATION[rule.prediction],
+            kernels=len(layers),
+            bytes=_bytes(evidence.layers, layers),
+            layers=layers,
+            nodes=_shown(verdict.site.tensor for verdict, _ in pairs),
+            remedy=rule.remedy,
+            source=rule.source,
+        )
+
+
+_EXPECTATION = {
+    "fuses": "This compiler leaves apart what full TensorRT is documented to fuse into the producing convolution.",
+    "separate": "Full TensorRT is documented to leave it apart as well.",
+    "lost": "Of full TensorRT the documents expect that no reader runs in 8 bits at all.",
+    "uncertain": "The documents do not say what full TensorRT does here.",
+}
+
+
+def quantize_merged(evidence: Evidence) -> Iterator[Finding]:
+    """Kernels that quantize on top of other work of the model."""
+    merged = [verdict for verdict in evidence.judged if verdict.verdict == "merged"]
+    layers = _indices(kernel for verdict in merged for kernel in verdict.kernels)
+    if not layers:
+        return
+    second = evidence.layers.loc[list(layers)]
+    writing_both = second[second["quantize_bytes"] > 0]
+    yield Finding(
+        key="quantize-merged",
+        title=f"{len(layers)} kernels quantize on top of other work of the model",
+        detail=f"{_plural(len(merged), 'site')}. The kernel computes an addition, a resize or another operation too, and would "
+        f"exist without the Quantize only if that operation did not fit into a convolution. "
+        f"{_plural(len(writing_both), 'of them writes', 'of them write')} the same values in high precision as well, for other "
+        f"readers: the bytes here are those of the additional 8-bit tensors.",
+        kernels=len(layers),
+        bytes=int(second["quantize_bytes"].sum()),
+        layers=layers,
+        nodes=_shown(verdict.site.tensor for verdict in merged),
+        remedy="",
+        source=MICROPROBE,
+    )
+
+
+def split_epilogues(evidence: Evidence) -> Iterator[Finding]:
+    """Kernels that only finish what an 8-bit conv began, and the wide outputs that they read."""
+    epilogues = evidence.layers[evidence.layers["group"] == "epilogue"]
+    if epilogues.empty:
+        return
+    finishing = evidence.layers[(evidence.layers["finishes"] != "") & evidence.layers["kernel"]]
+    layers = tuple(int(index) for index in epilogues["index"])
+    yield Finding(
+        key="epilogue-split",
+        title=f"{len(layers)} epilogues are split off their convolutions",
+        detail="The convolution writes raw accumulators; a kernel of its own reads them, dequantizes, adds the bias, applies the "
+        f"activation and quantizes. In all {len(finishing)} kernels read raw accumulators. Seen where weights are scaled "
+        "per output channel: the per-tensor scale is applied inside the convolution.",
+        kernels=len(layers),
+        bytes=int(epilogues["traffic_bytes"].sum()),
+        layers=layers,
+        nodes=_shown(epilogues["finishes"]),
+        remedy=PER_TENSOR,
+        source=MICROPROBE,
+    )
+
+
+def wide_conv_outputs(evidence: Evidence) -> Iterator[Finding]:
+    """8-bit convolutions that write fp32 although the model's tensors are narrower."""
+    wide = [
+        row
+        for row in _conv_rows(evidence)
+        if row.write_dtypes == "fp32" and _has_8_bits(row.read_dtypes) and _narrow(evidence, row.work)
+    ]
+    if not wide:
+        return
+    written = sum(row.write_bytes for row in wide)
+    yield Finding(
+        key="conv-output-fp32",
+        title=f"{len(wide)} 8-bit convolutions write fp32",
+        detail=f"Their outputs hold {_mb(written)} where the model's own dtype would take {_mb(written // 2)}; each is read again "
+        "by the kernel that finishes it. The bytes here are the surplus, written and read.",
+        kernels=len(wide),
+        bytes=written,  # half of what is written, and as much again when it is read
+        layers=tuple(row.index for row in wide),
+        nodes=_shown(name for row in wide for name in row.work),
+        remedy=PER_TENSOR,
+        source=MICROPROBE,
+    )
+
+
+def padded_channels(evidence: Evidence) -> Iterator[Finding]:
+    """Kernels that add channels of zeros, because an 8-bit conv wants a multiple."""
+    found = [
+        (layer.index, padding)
+        for layer in evidence.view.engine.layers
+        if any(tensor.is_eight_bit for tensor in layer.outputs)
+        for padding in paddings(layer)
+    ]
+    if not found:
+        return
+    layers = tuple(dict.fromkeys(index for index, _ in found))
+    widths = Counter(f"{padding.channels} to {padding.padded_channels}" for _, padding in found)
+    listed = ", ".join(f"{count} from {width}" for width, count in widths.most_common())
+    yield Finding(
+        key="channel-padding",
+        title=f"{len(layers)} kernels pad channels with zeros",
+        detail=f"Channels: {listed}. The compiler pads the input of an 8-bit convolution to a multiple of 4 channels, so a "
+        "Quantize before such a convolution writes and the convolution reads more than the model holds. The bytes "
+        "here are the zeros, written and read.",
+        kernels=len(layers),
+        bytes=2 * sum(padding.zero_bytes for _, padding in found),
+        layers=layers,
+        nodes=_shown(name for index in layers for name in evidence.view.engine.layers[index].onnx_nodes),
+        remedy="widen these channels to a multiple of 16 when the model is trained, or keep these convolutions in high precision",
+        source="TensorRT-RTX support matrix: FP8 convolutions need 4-byte alignment; " + MICROPROBE,
+    )
+
+
+def lost_convs(evidence: Evidence) -> Iterator[Finding]:
+    """Convs and gemms that the graph quantizes and the engine runs in high precision."""
+    lost = [
+        (node, layers)
+        for node, layers in evidence.view.weighted.items()
+        if conv_precision(evidence.view.graph, evidence.view.graph.nodes[node])
+        and not any(tensor.is_eight_bit for layer in layers for tensor in layer.reads)
+    ]
+    if not lost:
+        return
+    layers = _indices(layer for _, computing in lost for layer in computing)
+    yield Finding(
+        key="lost-8-bits",
+        title=f"{len(lost)} quantized convolutions or gemms run in high precision",
+        detail="Both operands stand behind a Dequantize in the graph, but the kernel reads no 8-bit tensor: values are rounded "
+        "to 8 bits, at the cost of accuracy and kernels, without the 8-bit multiplication.",
+        kernels=len(layers),
+        bytes=_bytes(evidence.layers, layers),
+        layers=layers,
+        nodes=_shown(node for node, _ in lost),
+        remedy="keep them in high precision: --keep NAME",
+        source="dtypes of the engine's own tensors",
+    )
+
+
+def documented_limits(evidence: Evidence) -> Iterator[Finding]:
+    """8-bit convs and gemms that run in 8 bits, but badly, as documents say: grouped and depthwise ones above all."""
+    concerned: dict[str, list[tuple[str, ReaderRule]]] = {}
+    for found in node_findings(evidence.view.graph, FULL_TENSORRT, evidence.target):
+        if not found.rule.blocks:
+            concerned.setdefault(found.rule.name, []).append((found.node, found.rule))
+    for pairs in concerned.values():
+        nodes, rule = [node for node, _ in pairs], pairs[0][1]
+        layers = _indices(layer for node in nodes for layer in evidence.view.computing(node))
+        yield Finding(
+            key="documented-limit",
+            title=f"{_plural(len(nodes), 'node')}: {rule.reason}",
+            detail=rule.explanation,
+            kernels=len(layers),
+            bytes=_bytes(evidence.layers, layers),
+            layers=layers,
+            nodes=tuple(nodes),
+            remedy=rule.remedy,
+            source=rule.source,
+        )
+
+
+def weights_dequantized(evidence: Evidence) -> Iterator[Finding]:
+    """Kernels that dequantize weights at run time, at every inference."""
+    found = [
+        layer
+        for layer in evidence.view.engine.layers
+        if evidence.layers.at[layer.index, "direction"] == "dequantize"
+        and not any(tensor.is_eight_bit for tensor in layer.inputs)
+    ]
+    if not found:
+        return
+    layers = _indices(found)
+    yield Finding(
+        key="weights-dequantized",
+        title=f"{len(layers)} kernels dequantize weights at every inference",
+        detail="An 8-bit constant is turned into high precision in a kernel of its own, because its conv does not run in 8 bits.",
+        kernels=len(layers),
+        bytes=_bytes(evidence.layers, layers),
+        layers=layers,
+        nodes=_shown(name for layer in found for name in layer.onnx_nodes),
+        remedy="keep their convolutions in high precision: --keep NAME",
+        source=MICROPROBE,
+    )
+
+
+def growth(evidence: Evidence) -> Iterator[Finding]:
+    """Kernels, traffic and plan against the baseline, where they grew."""
+    if evidence.baseline is None:
+        return
+    before, after = evidence.baseline, evidence.layers
+    kernels = int(after["kernel"].sum() - before["kernel"].sum())
+    moved = int(after["traffic_bytes"].sum() - before["traffic_bytes"].sum())
+    plan = (evidence.plan_bytes or 0) - (evidence.baseline_plan_bytes or 0)
+    known = evidence.plan_bytes is not None and evidence.baseline_plan_bytes is not None
+    parts = [f"{kernels:+d} kernels", f"{_mb(moved, sign=True)} of traffic"]
+    if known:
+        parts.append(f"{_mb(plan, sign=True)} of plan")
+    if kernels <= 0 and moved <= 0 and plan <= 0:
+        return
+    yield Finding(
+        key="growth",
+        title=f"against the baseline: {', '.join(parts)}",
+        detail="The balance of the whole engine; the other findings say what it is made of.",
+        kernels=max(kernels, 0),
+        bytes=max(moved, 0),
+        layers=(),
+        nodes=(),
+        remedy="",
+        source="both engines' own layers",
+    )
+
+
+PER_TENSOR = "scale the weights per tensor (--weights per-tensor), and check the accuracy"
+"""The remedy that a study can try by itself."""
+
+FINDERS: Sequence[Callable[[Evidence], Iterable[Finding]]] = (
+    growth,
+    quantize_alone,
+    quantize_merged,
+    split_epilogues,
+    wide_conv_outputs,
+    padded_channels,
+    lost_convs,
+    documented_limits,
+    weights_dequantized,
+)
+"""Every kind of finding. To add one, write a function and list it here."""
+
+
+def _indices(layers: Iterable[Layer]) -> tuple[int, ...]:
+    return tuple(sorted({layer.index for layer in layers}))
+
+
+def _bytes(table: pd.DataFrame, indices: Sequence[int]) -> int:
+    return int(table.loc[list(indices), "traffic_bytes"].sum())
+
+
+def _shown(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(names))
+
+
+def _conv_rows(evidence: Evidence) -> Iterator[Any]:
+    convs = evidence.layers[evidence.layers["group"] == "conv"]
+    return convs.itertuples(index=False)
+
+
+def _has_8_bits(dtypes: str) -> bool:
+    return not {"fp8", "int8"}.isdisjoint(dtypes.split(", "))
+
+
+def _narrow(evidence: Evidence, work: Iterable[str]) -> bool:
+    graph = evidence.view.graph
+    outputs = (graph.nodes[name].outputs[0] for name in work if graph.nodes[name].op in WEIGHTED)
+    return any(graph.tensors[tensor].dtype in {"float16", "bfloat16"} for tensor in outputs)
+
+
+def _plural(count: int, one: str, many: str = "") -> str:
+    return f"{count} {one if count == 1 else many or one + 's'}"
+
+
+def _mb(size: int, *, sign: bool = False) -> str:
+    return f"{size / 1e6:{'+' if sign else ''}.1f} MB"

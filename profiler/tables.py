@@ -1,0 +1,137 @@
+"""The tables that analysis works on and reports show. Every column is documented here, once."""
+
+from collections.abc import Mapping
+
+import pandas as pd
+
+from fusescope.profiler.attribution import Attribution, EngineView
+from fusescope.profiler.gpus import Gpu
+from fusescope.profiler.kinds import GROUPS
+from fusescope.profiler.traffic import floor, flops, quantize_bytes, traffic
+from fusescope.profiler.verdicts import Verdict
+
+LAYER_COLUMNS: Mapping[str, str] = {
+    "index": "place in execution order, from 0",
+    "name": "the engine's name for the layer; names may repeat",
+    "kind": "the inspector's LayerType",
+    "group": "the layer's heaviest work, a key of GROUPS",
+    "kernel": "whether it runs on the GPU: false for sync, runtime and constant",
+    "stream": "CUDA stream, from 0",
+    "read_dtypes": "element types of the activations that it reads, as a comma-separated text",
+    "write_dtypes": "element types of what it writes",
+    "shape": "dimensions of its first output",
+    "read_bytes": "bytes of inputs and constants, each tensor once",
+    "write_bytes": "bytes of outputs",
+    "traffic_bytes": "read_bytes + write_bytes",
+    "quantize_bytes": "those that are there for its Quantizes alone",
+    "unsized": "tensors of unknown size, not in the sums",
+    "flops": "multiplications and additions of its convs and gemms, unpadded; missing if a shape is unknown",
+    "carries_quantize": "whether it writes the 8-bit tensor of a Quantize",
+    "direction": "quantize, dequantize or both, for the group quantize; else empty",
+    "finishes": "the 8-bit conv whose raw accumulators it reads; else empty",
+    "pads": "whether it adds channels of zeros",
+    "dequantizes": "whether it turns an 8-bit tensor into a high-precision one",
+    "partial": "whether another layer computes a part of the same nodes, or its name is cut short",
+    "work": "ONNX nodes that it computes",
+    "onnx_nodes": "ONNX nodes that its metadata names",
+}
+"""Column of `layer_table` to its meaning."""
+
+SITE_COLUMNS: Mapping[str, str] = {
+    "tensor": "the activation tensor that is quantized",
+    "format": "fp8 or int8",
+    "producer": "the node that makes it, through activations and casts; empty for a graph input",
+    "producer_kind": "what that node is",
+    "readers": "nodes that read the quantized tensor",
+    "high_precision_readers": "nodes that read it unquantized",
+    "verdict": "what the engine made of it, a key of VERDICTS",
+    "kernels": "indices of the kernels that write the 8-bit tensor",
+    "lost_readers": "readers that do not run in 8 bits",
+    "evidence": "what in the engine says so",
+    "prediction": "what the documented rules of full TensorRT expect: fuses, separate, lost or uncertain",
+    "reason": "why they do",
+    "rule": "the rule that says so",
+    "remedy": "what the rule's source advises",
+}
+"""Column of the site table to its meaning."""
+
+
+def layer_table(view: EngineView) -> pd.DataFrame:
+    """One row per layer, in execution order, with the columns of `LAYER_COLUMNS`."""
+    rows = []
+    for attribution in view.attributions:
+        layer, moved = attribution.layer, traffic(attribution.layer)
+        rows.append(
+            {
+                "index": layer.index,
+                "name": layer.name,
+                "kind": layer.kind,
+                "group": attribution.group,
+                "kernel": attribution.is_kernel,
+                "stream": layer.stream,
+                "read_dtypes": ", ".join(dict.fromkeys(tensor.dtype_name for tensor in layer.inputs)),
+                "write_dtypes": ", ".join(dict.fromkeys(tensor.dtype_name for tensor in layer.outputs)),
+                "shape": layer.outputs[0].shape if layer.outputs else (),
+                "read_bytes": moved.read_bytes,
+                "write_bytes": moved.write_bytes,
+                "traffic_bytes": moved.total_bytes,
+                "quantize_bytes": quantize_bytes(attribution, moved),
+                "unsized": moved.unsized,
+                "flops": flops(view.graph, attribution.work),
+                "carries_quantize": attribution.carries_quantize,
+                "direction": attribution.direction,
+                "finishes": attribution.finishes,
+                "pads": attribution.pads,
+                "dequantizes": attribution.dequantizes,
+                "partial": attribution.partial,
+                "work": attribution.work,
+                "onnx_nodes": layer.onnx_nodes,
+            }
+        )
+    return pd.DataFrame(rows, columns=list(LAYER_COLUMNS))
+
+
+def group_table(view: EngineView, layers: pd.DataFrame, gpu: Gpu | None) -> pd.DataFrame:
+    """Totals by group: ``layers``, ``kernels``, ``bytes`` and ``floor_us`` (missing without a GPU named).
+
+    Every group has a row, and the rows add up to the engine.
+    """
+    grouped = layers.groupby("group")
+    table = pd.DataFrame(
+        {
+            "layers": grouped.size(),
+            "kernels": grouped["kernel"].sum(),
+            "bytes": grouped["traffic_bytes"].sum(),
+        }
+    )
+    table = table.reindex(list(GROUPS), fill_value=0).astype(int)
+    members: dict[str, list[Attribution]] = {group: [] for group in table.index}
+    for attribution in view.attributions:
+        members[attribution.group].append(attribution)
+    table["floor_us"] = [
+        None if gpu is None else floor(members[group], view.graph, gpu).floor_us for group in table.index
+    ]
+    return table
+
+
+def reason_table(judged: tuple[Verdict, ...], reasons: tuple[str, ...], layers: pd.DataFrame) -> pd.DataFrame:
+    """Totals by reason: ``sites``, ``kernels``, ``kernels_alone``, ``bytes`` and one column per verdict.
+
+    A kernel that carries sites of several reasons is counted under that of its first site, so that kernels and bytes
+    add up to those of all carrying kernels.
+    """
+    owner: dict[int, str] = {}
+    for verdict, reason in zip(judged, reasons, strict=True):
+        for kernel in verdict.kernels:
+            owner.setdefault(kernel.index, reason)
+    sites = pd.DataFrame({"reason": reasons, "verdict": [verdict.verdict for verdict in judged]})
+    kernels = layers.loc[list(owner)].assign(reason=list(owner.values()))
+    counted = kernels.groupby("reason").agg(
+        kernels=("index", "size"),
+        kernels_alone=("group", lambda groups: int((groups == "quantize").sum())),
+        bytes=("traffic_bytes", "sum"),
+        quantize_bytes=("quantize_bytes", "sum"),
+    )
+    table = pd.crosstab(sites["reason"], sites["verdict"])
+    table.insert(0, "sites", sites.groupby("reason").size())
+    return table.join(counted).fillna(0).astype(int).sort_values(["sites"], ascending=False)
