@@ -1,4 +1,4 @@
-"""Options that several commands share, and what they have in common: reading shapes, writing JSON, saying what was written."""
+"""What several commands share: options, printing JSON, saying what was done."""
 
 import json
 import math

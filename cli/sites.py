@@ -18,17 +18,17 @@ def command(model: Path, runtime: str, target: str | None, as_json: bool) -> Non
     It needs no runtime and no weights.
     """
     from fusescope.graph.model import read_graph
-    from fusescope.graph.rules import predict
+    from fusescope.graph.rules import predictions
     from fusescope.graph.sites import quantize_sites
     from fusescope.report.documents import sites_document
     from fusescope.report.terminal import print_sites
 
     graph = read_graph(model)
     sites = quantize_sites(graph)
-    predictions = tuple(predict(graph, site, runtime=runtime, target=target) for site in sites)
+    expected = predictions(graph, sites, runtime, target)
     if as_json:
-        print_json(sites_document(sites, predictions))
+        print_json(sites_document(graph.name, sites, expected))
     else:
-        print_sites(sites, predictions)
+        print_sites(sites, expected)
     for renamed in graph.renamed:
         say(f"renamed node {renamed.old!r} to {renamed.new!r}")

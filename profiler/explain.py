@@ -31,8 +31,13 @@ def explain(quantized: Run, baseline: Run | None = None, *, gpu: Gpu | None = No
     judged = verdicts(view, sites)
     expected = predictions(view.graph, sites, FULL_TENSORRT, quantized.provenance.target)
     layers = layer_table(view)
-    base_view = None if baseline is None else EngineView(baseline.engine, baseline.graph)
-    base_layers = None if base_view is None else layer_table(base_view)
+    groups = {"quantized": group_table(view, layers, gpu)}
+    base_side = base_layers = None
+    if baseline is not None:
+        base_view = EngineView(baseline.engine, baseline.graph)
+        base_layers = layer_table(base_view)
+        base_side = _side(baseline, base_view, base_layers)
+        groups = {"baseline": group_table(base_view, base_layers, gpu), **groups}
     evidence = Evidence(
         view=view,
         layers=layers,
@@ -43,13 +48,10 @@ def explain(quantized: Run, baseline: Run | None = None, *, gpu: Gpu | None = No
         baseline=base_layers,
         baseline_plan_bytes=None if baseline is None else baseline.provenance.plan_bytes,
     )
-    groups = {"quantized": group_table(view, layers, gpu)}
-    if base_view is not None and base_layers is not None:
-        groups = {"baseline": group_table(base_view, base_layers, gpu), **groups}
     return Explanation(
         observed=_observed(quantized),
         expected=_expected(expected),
-        baseline=None if base_view is None else _side(baseline, base_view, base_layers),
+        baseline=base_side,
         quantized=_side(quantized, view, layers),
         groups=pd.concat(groups, axis=1),
         quantize=_cost(layers, judged, expected),
@@ -67,7 +69,8 @@ def explain(quantized: Run, baseline: Run | None = None, *, gpu: Gpu | None = No
 def _observed(run: Run) -> str:
     origin = run.provenance
     title = {"tensorrt-rtx": "TensorRT-RTX", "tensorrt": "TensorRT"}[origin.runtime]
-    return f"observed: compiled by {title} {origin.runtime_version} for {origin.target}, {origin.how.removeprefix('compiled ')}"
+    how = origin.how.removeprefix("compiled ")
+    return f"observed: compiled by {title} {origin.runtime_version} for {origin.target}, {how}"
 
 
 def _expected(predicted: Sequence[Prediction]) -> str:

@@ -8,7 +8,7 @@ from fusescope.profiler.attribution import Attribution, EngineView
 from fusescope.profiler.gpus import Gpu
 from fusescope.profiler.kinds import GROUPS
 from fusescope.profiler.traffic import floor, flops, quantize_bytes, traffic
-from fusescope.profiler.verdicts import Verdict
+from fusescope.profiler.verdicts import VERDICTS, Verdict
 
 LAYER_COLUMNS: Mapping[str, str] = {
     "index": "place in execution order, from 0",
@@ -132,6 +132,6 @@ def reason_table(judged: tuple[Verdict, ...], reasons: tuple[str, ...], layers: 
         bytes=("traffic_bytes", "sum"),
         quantize_bytes=("quantize_bytes", "sum"),
     )
-    table = pd.crosstab(sites["reason"], sites["verdict"])
+    table = pd.crosstab(sites["reason"], sites["verdict"]).reindex(columns=list(VERDICTS), fill_value=0)
     table.insert(0, "sites", sites.groupby("reason").size())
     return table.join(counted).fillna(0).astype(int).sort_values(["sites"], ascending=False)

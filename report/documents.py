@@ -1,0 +1,108 @@
+"""The JSON documents of fusescope's commands. Keys are relied on by scripts: add, do not rename."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import pandas as pd
+
+from fusescope.graph.rules import Prediction
+from fusescope.graph.sites import QuantizeSite
+from fusescope.profiler.explanation import Explanation, Finding, QuantizeCost, Side
+
+VERSION = 1
+_FIGURES = ("layers", "kernels", "bytes", "floor_us")
+
+
+def header(name: str) -> dict[str, Any]:
+    """What every document begins with: its schema and version."""
+    return {"schema": f"fusescope.{name}", "version": VERSION}
+
+
+def explanation_document(explanation: Explanation) -> dict[str, Any]:
+    """The document of ``fusescope explain --json``: everything that the reports are made from."""
+    return {
+        **header("explanation"),
+        "observed": explanation.observed,
+        "expected": explanation.expected,
+        "baseline": None if explanation.baseline is None else _side(explanation.baseline),
+        "quantized": _side(explanation.quantized),
+        "groups": _groups(explanation.groups),
+        "quantize": _quantize(explanation.quantize),
+        "reasons": [{**row, "time": None} for row in records(explanation.reasons.reset_index())],
+        "findings": [_finding(finding) for finding in explanation.findings],
+        "coverage": asdict(explanation.coverage),
+        "sites": records(explanation.sites),
+        "layers": records(explanation.layers),
+        "baseline_layers": None if explanation.baseline_layers is None else records(explanation.baseline_layers),
+        "gpu": explanation.gpu or None,
+    }
+
+
+def sites_document(graph_name: str, sites: Sequence[QuantizeSite], predictions: Sequence[Prediction]) -> dict[str, Any]:
+    """The document of ``fusescope sites --json``: a row per site with what the documented rules expect of it."""
+    rows = [
+        {
+            **{key: value for key, value in asdict(site).items() if key != "producer_kind"},
+            "producer_kind": site.producer_kind,
+            "prediction": prediction.prediction,
+            "reason": prediction.reason,
+            "explanation": prediction.explanation,
+            "rule": prediction.rule,
+            "source": prediction.source,
+            "remedy": prediction.remedy,
+        }
+        for site, prediction in zip(sites, predictions, strict=True)
+    ]
+    return {**header("sites"), "model": graph_name, "sites": rows}
+
+
+def records(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """Rows of a table as plain Python values; what is missing becomes None."""
+    return [
+        {str(key): _plain(value) for key, value in row.items()} for row in table.astype(object).to_dict(orient="records")
+    ]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if value is None or value != value:  # noqa: PLR0124 - NaN is the value that differs from itself
+        return None
+    return value.item() if hasattr(value, "item") else value
+
+
+def _side(side: Side) -> dict[str, Any]:
+    return asdict(side)
+
+
+def _quantize(cost: QuantizeCost) -> dict[str, Any]:
+    document = asdict(cost)
+    verdicts: Mapping[str, int] = document.pop("verdicts")
+    return {"sites": document.pop("sites"), **verdicts, **document, "time": None}
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    return {**asdict(finding), "status": finding.status, "time": None}
+
+
+def _groups(table: pd.DataFrame) -> list[dict[str, Any]]:
+    sides = set(table.columns.get_level_values(0))
+    rows = []
+    for group in table.index:
+        row: dict[str, Any] = {"group": group}
+        for side in ("baseline", "quantized"):
+            found = {figure: _plain(table.at[group, (side, figure)]) for figure in _FIGURES} if side in sides else None
+            row[side] = None if found is None else {**found, "time": None}
+        row["difference"] = _difference(row["baseline"], row["quantized"])
+        rows.append(row)
+    return rows
+
+
+def _difference(baseline: Mapping[str, Any] | None, quantized: Mapping[str, Any]) -> dict[str, Any] | None:
+    if baseline is None:
+        return None
+    return {
+        key: None if value is None or baseline[key] is None else value - baseline[key]
+        for key, value in quantized.items()
+    }
