@@ -10,7 +10,7 @@ from fusescope.graph.errors import UserError
 from fusescope.graph.names import all_nodes
 from fusescope.graph.weights import constant_tensor
 
-_SHAPE_INPUTS = {"Reshape": 1, "Expand": 1, "Resize": 3, "ConstantOfShape": 0}
+_SHAPE_INPUTS = {"Reshape": 1, "Expand": 1, "Resize": 3}
 """Operations that are told the whole shape of their output, and the input that tells it (ONNX operators)."""
 
 
@@ -63,16 +63,18 @@ def _common_batch(inputs: list[onnx.ValueInfoProto]) -> int:
 def _told_batch(graph: onnx.GraphProto, batch: int) -> Iterator[onnx.NodeProto]:
     """Find the nodes whose output shape is a constant that begins with the batch."""
     constants = {tensor.name: tensor for tensor in graph.initializer}
+    weights = set(constants)  # they have no batch
     for node in all_nodes(graph.node):
         held = constant_tensor(node)
         if held is not None:
             constants[node.output[0]] = held
+        if held is not None or (node.op_type == "ConstantOfShape" and node.input[0] in weights):
+            weights.add(node.output[0])
         position = _SHAPE_INPUTS.get(node.op_type)
         if position is None or position >= len(node.input):
             continue
         shape = constants.get(node.input[position])
-        of_constant = position > 0 and node.input[0] in constants  # a weight has no batch
-        if shape is not None and not of_constant and _first(shape) == batch:
+        if shape is not None and node.input[0] not in weights and _first(shape) == batch:
             yield node
 
 

@@ -45,6 +45,7 @@ class _Halver:
         self.floats = {value.name for value in self.values if value.type.tensor_type.elem_type == FLOAT}
         self.weights = {tensor.name: tensor for tensor in graph.initializer if tensor.data_type == FLOAT}
         self.singles: dict[str, TensorProto] = {}
+        self.casts: set[str] = set()
 
     def convert(self) -> None:
         nodes: list[onnx.NodeProto] = []
@@ -69,13 +70,16 @@ class _Halver:
             if name in self.weights:
                 node.input[index] = self._single_weight(name)
             elif name in self.floats:
-                node.input[index] = f"{name}_float32_{node.name}"
-                yield _cast(name, node.input[index], FLOAT)
+                node.input[index] = f"{name}_float32"
+                if node.input[index] not in self.casts:
+                    self.casts.add(node.input[index])
+                    yield _cast(name, node.input[index], FLOAT)
 
     def _outputs_to_half(self, node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
         for index, name in enumerate(node.output):
             if name in self.floats and self._is_single(node, index, "outputs"):
                 node.output[index] = f"{name}_float32"
+                self.casts.add(node.output[index])
                 yield _cast(node.output[index], name, HALF)
 
     def _is_single(self, node: onnx.NodeProto, index: int, side: str) -> bool:

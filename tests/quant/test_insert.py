@@ -294,7 +294,7 @@ def test_an_underflowing_scale_is_refused(residual_net: MakeNet) -> None:
     proto = residual_net("float16")
     weight = next(tensor for tensor in proto.graph.initializer if tensor.name == "left_w")
     weight.CopyFrom(numpy_helper.from_array(np.full((16, 8, 1, 1), 1e-6, np.float16), "left_w"))
-    with pytest.raises(UserError, match="tensor 'left_w': the fp8 scale .* underflows to zero in float16"):
+    with pytest.raises(UserError, match=r"tensor 'left_w': the fp8 scale .* underflows to zero in float16"):
         quantize(proto)
 
 
