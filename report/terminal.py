@@ -1,0 +1,202 @@
+"""The explanation as text: aligned, coloured only on a terminal, readable when piped."""
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from fusescope.graph.rules import Prediction
+from fusescope.graph.sites import QuantizeSite
+from fusescope.profiler.explanation import Coverage, Explanation, Finding, QuantizeCost, Side
+from fusescope.profiler.verdicts import VERDICTS
+from fusescope.report.units import count, mebibytes, megabytes, plural
+
+_FINDINGS_SHOWN = 6
+_NODES_SHOWN = 3
+_PIPE_WIDTH = 120
+
+
+def print_explanation(explanation: Explanation, console: Console | None = None) -> None:
+    """Print an explanation: the balance, the groups, the Quantizes, the findings, and what is expected elsewhere."""
+    console = console or _console()
+    _print_heading(explanation, console)
+    console.print(_balance(explanation.baseline, explanation.quantized))
+    console.print(_groups(explanation))
+    if explanation.quantize.sites:
+        _print_quantizes(explanation, console)
+    _print_findings(explanation.findings, console)
+    if explanation.expected:
+        console.print(f"\n[dim]{escape(explanation.expected)}[/dim]")
+    _print_coverage(explanation.coverage, console)
+
+
+def print_comparison(explanations: Sequence[Explanation], console: Console | None = None) -> None:
+    """Print one line per engine of a study."""
+    console = console or _console()
+    table = _table(
+        "engine", "batch", "kernels", "only quantize", "traffic", "plan", "convs, gemms in 8 bits", title="Engines"
+    )
+    seen: set[tuple[str, int | None]] = set()
+    for explanation in explanations:
+        for side in (explanation.baseline, explanation.quantized):
+            if side is None or (key := (side.provenance.name, side.provenance.batch)) in seen:
+                continue
+            seen.add(key)
+            alone = explanation.quantize.kernels_alone if side is explanation.quantized else 0
+            table.add_row(
+                escape(side.provenance.name),
+                str(side.provenance.batch or "-"),
+                count(side.kernels),
+                count(alone),
+                megabytes(side.traffic_bytes),
+                mebibytes(side.plan_bytes),
+                f"{side.weighted_in_8_bits} of {side.weighted}",
+            )
+    console.print(table)
+
+
+def print_sites(
+    sites: Sequence[QuantizeSite], predictions: Sequence[Prediction], console: Console | None = None
+) -> None:
+    """Print how many sites the documented rules expect what of, by reason, and then the sites."""
+    console = console or _console()
+    by_reason: dict[tuple[str, str], list[QuantizeSite]] = {}
+    for site, prediction in zip(sites, predictions, strict=True):
+        by_reason.setdefault((prediction.prediction, prediction.reason), []).append(site)
+    summary = _table(
+        "sites", "expected", "reason", title=f"{plural(len(sites), 'Quantize site')}, by the documented rules", left=1
+    )
+    for (expected, reason), members in sorted(by_reason.items(), key=lambda item: -len(item[1])):
+        summary.add_row(count(len(members)), expected, escape(reason))
+    console.print(summary)
+    listing = _table("tensor", "expected", "producer", "readers", "high-precision readers", left=5)
+    for site, prediction in zip(sites, predictions, strict=True):
+        listing.add_row(
+            escape(site.tensor),
+            prediction.prediction,
+            site.producer_kind,
+            count(len(site.readers)),
+            escape(", ".join(site.high_precision_readers)) or "-",
+        )
+    console.print(listing)
+
+
+def _console() -> Console:
+    console = Console(highlight=False)
+    # A pipe has no width: fixed columns keep the output the same wherever it is made.
+    return console if console.is_terminal else Console(highlight=False, width=_PIPE_WIDTH)
+
+
+def _table(*columns: str, title: str = "", left: int = 1) -> Table:
+    table = Table(
+        title=title or None, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="dim"
+    )
+    for index, column in enumerate(columns):
+        table.add_column(column, justify="left" if index < left else "right", overflow="fold")
+    return table
+
+
+def _print_heading(explanation: Explanation, console: Console) -> None:
+    origin = explanation.quantized.provenance
+    against = f" against {explanation.baseline.provenance.name}" if explanation.baseline else ""
+    console.print(
+        f"\n[bold]{escape(origin.name + against)}[/bold], {escape(origin.model_name)}, batch {origin.batch or '-'}"
+    )
+    console.print(f"[dim]{escape(explanation.observed)}[/dim]")
+    console.print(f"[dim]weights: {escape(origin.weights)}[/dim]")
+    if origin.scales:
+        console.print(f"[dim]activation scales: {escape(origin.scales)}[/dim]")
+    console.print()
+
+
+def _balance(baseline: Side | None, quantized: Side) -> Table:
+    rows = (
+        ("kernels", lambda side: side.kernels, count),
+        ("longest dependent chain", lambda side: side.chain_kernels, count),
+        ("traffic", lambda side: side.traffic_bytes, megabytes),
+        ("written by convolutions", lambda side: side.conv_write_bytes, megabytes),
+        ("plan", lambda side: side.plan_bytes, mebibytes),
+        ("convs, gemms in 8 bits", lambda side: side.weighted_in_8_bits, count),
+    )
+    if baseline is None:
+        table = _table("", quantized.provenance.name)
+        for name, figure, unit in rows:
+            table.add_row(name, unit(figure(quantized)))
+        return table
+    table = _table("", baseline.provenance.name, quantized.provenance.name, "difference")
+    for name, figure, unit in rows:
+        before, after = figure(baseline), figure(quantized)
+        known = before is not None and after is not None
+        table.add_row(name, unit(before), unit(after), unit(after - before, signed=True) if known else "-")
+    return table
+
+
+def _groups(explanation: Explanation) -> Table:
+    sides = list(dict.fromkeys(explanation.groups.columns.get_level_values(0)))
+    headers = [f"{side} {figure}" for side in sides for figure in ("kernels", "bytes")]
+    table = _table("group", *headers, title="\nKernels and bytes by group")
+    for group in explanation.groups.index:
+        cells = {side: explanation.groups.loc[group, side] for side in sides}
+        if not any(row["kernels"] for row in cells.values()):
+            continue
+        figures = [(count(int(row["kernels"])), megabytes(int(row["bytes"]))) for row in cells.values()]
+        table.add_row(str(group), *(figure for pair in figures for figure in pair))
+    return table
+
+
+def _print_quantizes(explanation: Explanation, console: Console) -> None:
+    cost: QuantizeCost = explanation.quantize
+    console.print(
+        f"\n[bold]{plural(cost.sites, 'Quantize site')}[/bold] in {plural(cost.kernels_carrying, 'kernel')}; what quantizing costs lies between "
+        f"the {cost.kernels_alone} that do nothing else ({megabytes(cost.bytes_alone)}) and all {cost.kernels_carrying} "
+        f"({megabytes(cost.bytes_carrying)})"
+    )
+    shown = [verdict for verdict in VERDICTS if cost.verdicts[verdict]]
+    table = _table("reason", "sites", *shown, "kernels", "bytes")
+    for row in explanation.reasons.itertuples():
+        verdicts = (count(int(getattr(row, verdict))) for verdict in shown)
+        table.add_row(escape(str(row.Index)), count(row.sites), *verdicts, count(row.kernels), megabytes(row.bytes))
+    console.print(table)
+    for verdict in shown:
+        console.print(f"[dim]{verdict}: {VERDICTS[verdict]}[/dim]")
+
+
+def _print_findings(findings: Sequence[Finding], console: Console) -> None:
+    if not findings:
+        return
+    console.print("\n[bold]Findings[/bold], most bytes first")
+    for number, finding in enumerate(findings[:_FINDINGS_SHOWN], start=1):
+        console.print(f"{number}. [bold]{escape(finding.title)}[/bold] ({megabytes(finding.bytes)})")
+        console.print(f"   {escape(finding.detail)}")
+        if finding.nodes:
+            more = f" and {len(finding.nodes) - _NODES_SHOWN} more" if len(finding.nodes) > _NODES_SHOWN else ""
+            console.print(f"   [dim]where: {escape(', '.join(finding.nodes[:_NODES_SHOWN]))}{more}[/dim]")
+        if finding.remedy:
+            console.print(f"   try: {escape(finding.remedy)} [dim]({finding.status})[/dim]")
+        for trial in finding.trials:
+            console.print(
+                f"   tried in {escape(trial.variant)}: {count(trial.kernels, signed=True)} kernels, "
+                f"{megabytes(trial.bytes, signed=True)} of traffic"
+            )
+    if len(findings) > _FINDINGS_SHOWN:
+        console.print(f"[dim]{len(findings) - _FINDINGS_SHOWN} more: see the report or --json[/dim]")
+
+
+def _print_coverage(coverage: Coverage, console: Console) -> None:
+    missing = {
+        "lines of the dump could not be read": coverage.unread_lines,
+        "layer kinds are unknown": coverage.unknown_kinds,
+        "element types are unknown": coverage.unknown_dtypes,
+        "named ONNX nodes are not in the graph": coverage.foreign_nodes,
+    }
+    for what, items in missing.items():
+        if items:
+            console.print(f"[yellow]{len(items)} {what}: {escape(', '.join(items)[:200])}[/yellow]")
+    if coverage.unsized_tensors:
+        console.print(
+            f"[yellow]{coverage.unsized_tensors} tensors have no known size and are not in the bytes[/yellow]"
+        )
+    if coverage.attributed_layers < coverage.layers:
+        rest = coverage.layers - coverage.attributed_layers
+        console.print(f"[yellow]{rest} of {coverage.layers} layers are not attributed to a known group[/yellow]")
