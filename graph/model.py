@@ -1,10 +1,10 @@
 """An ONNX model as a graph of nodes and tensors, read without its weights."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias, cast
 
 import networkx as nx
 import onnx
@@ -45,7 +45,7 @@ class Node:
     @property
     def reads(self) -> tuple[str, ...]:
         """All tensors read, each once: inputs, then what the bodies read."""
-        return tuple(dict.fromkeys(name for name in (*self.inputs, *self.subgraph_reads) if name))
+        return tuple(filter(None, dict.fromkeys(self.inputs + self.subgraph_reads)))
 
     def integers(self, attribute: str) -> tuple[int, ...]:
         """Return an attribute of one or more integers; empty when the node does not have it."""
@@ -65,13 +65,38 @@ class TensorInfo:
     """Extents; a text is a symbolic extent, None an unknown one. None as a whole when the rank is unknown."""
 
 
+class _Tensors(Mapping[str, TensorInfo]):
+    """The tensors of a graph, each described when it is first asked for.
+
+    Args:
+        names: All tensors.
+        describe: Tells what is known of one.
+    """
+
+    def __init__(self, names: Iterable[str], describe: Callable[[str], TensorInfo]) -> None:
+        self._known: dict[str, TensorInfo | None] = dict.fromkeys(names)
+        self._describe = describe
+
+    def __getitem__(self, name: str) -> TensorInfo:
+        info = self._known[name]
+        if info is None:
+            info = self._known[name] = self._describe(name)
+        return info
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._known)
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+
 class ModelGraph:
     """The nodes and tensors of a model's main graph. Bodies of If and Loop count as part of their node.
 
     Args:
         name: What to call the model in messages, such as its file name.
         nodes: The nodes in any order; their names are unique.
-        tensors: What is known of tensors; those that are missing here are added without dtype and shape.
+        describe: Tells what is known of a tensor, by name.
         inputs: Inputs to the graph, without those that are initializers too.
         outputs: Outputs of the graph.
         initializers: Tensors whose values are stored in the file.
@@ -88,7 +113,7 @@ class ModelGraph:
         name: str,
         nodes: Iterable[Node],
         *,
-        tensors: Mapping[str, TensorInfo],
+        describe: Callable[[str], TensorInfo] = TensorInfo,
         inputs: tuple[str, ...],
         outputs: tuple[str, ...],
         initializers: Iterable[str] = (),
@@ -111,7 +136,7 @@ class ModelGraph:
                 self._readers.setdefault(tensor, []).append(node)
         self.constants = self._constants(frozenset(initializers))
         mentioned = (*self._producers, *self._readers, *inputs, *outputs, *self.constants)
-        self.tensors = {tensor: tensors.get(tensor) or TensorInfo(tensor) for tensor in dict.fromkeys(mentioned)}
+        self.tensors: Mapping[str, TensorInfo] = _Tensors(mentioned, describe)
 
     def producer(self, tensor: str) -> Node | None:
         """Return the node that writes `tensor`; None for a graph input or an initializer."""
@@ -258,7 +283,7 @@ def graph_of(proto: onnx.ModelProto, *, name: str = "") -> ModelGraph:
     return ModelGraph(
         name or graph.name,
         [_node(node, new) for node, new in zip(graph.node, names, strict=True)],
-        tensors=_tensors(proto),
+        describe=_describer(proto),
         inputs=tuple(value.name for value in graph.input if value.name not in stored),
         outputs=tuple(value.name for value in graph.output),
         initializers=initializers,
@@ -270,7 +295,7 @@ def graph_of(proto: onnx.ModelProto, *, name: str = "") -> ModelGraph:
 
 def _node(node: onnx.NodeProto, name: str) -> Node:
     attributes = {attribute.name: _attribute(attribute) for attribute in node.attribute}
-    reads = [tensor for body in subgraphs(node) for tensor in _outer_reads(body)]
+    reads = [tensor for body in subgraphs(node) for tensor in _outer_reads(body)] if attributes else ()
     return Node(
         name=name,
         op=node.op_type,
@@ -283,17 +308,23 @@ def _node(node: onnx.NodeProto, name: str) -> Node:
 
 
 def _attribute(attribute: onnx.AttributeProto) -> Attribute | None:
-    kinds = onnx.AttributeProto
+    value: Any
     match attribute.type:
-        case kinds.INT | kinds.FLOAT | kinds.INTS | kinds.FLOATS:
-            value = onnx.helper.get_attribute_value(attribute)
-            return value if isinstance(value, (int, float)) else tuple(value)
-        case kinds.STRING:
-            return attribute.s.decode("utf-8", "replace")
-        case kinds.STRINGS:
-            return tuple(text.decode("utf-8", "replace") for text in attribute.strings)
+        case onnx.AttributeProto.INT:
+            value = attribute.i
+        case onnx.AttributeProto.FLOAT:
+            value = attribute.f
+        case onnx.AttributeProto.INTS:
+            value = tuple(attribute.ints)
+        case onnx.AttributeProto.FLOATS:
+            value = tuple(attribute.floats)
+        case onnx.AttributeProto.STRING:
+            value = attribute.s.decode("utf-8", "replace")
+        case onnx.AttributeProto.STRINGS:
+            value = tuple(text.decode("utf-8", "replace") for text in attribute.strings)
         case _:
-            return None
+            value = None
+    return cast("Attribute | None", value)
 
 
 def _outer_reads(body: onnx.GraphProto) -> list[str]:
@@ -309,30 +340,36 @@ def _outer_reads(body: onnx.GraphProto) -> list[str]:
     return [tensor for tensor in reads if tensor and tensor not in known]
 
 
-def _tensors(proto: onnx.ModelProto) -> dict[str, TensorInfo]:
+def _describer(proto: onnx.ModelProto) -> Callable[[str], TensorInfo]:
+    """Infer dtypes and shapes; return what tells them of a tensor. Most are never asked for."""
     light = without_weights(proto)
     try:
         graph = onnx.shape_inference.infer_shapes(light).graph
     except (onnx.shape_inference.InferenceError, ValueError, RuntimeError):
         graph = light.graph  # Shapes are a help, not a condition: go on with those that the file declares.
-    found = {tensor.name: _stored(tensor) for tensor in graph.initializer}
-    for value in (*graph.value_info, *graph.input, *graph.output):
-        found.setdefault(value.name, _declared(value))
-    return found
+    stored = {tensor.name: tensor for tensor in graph.initializer}
+    declared = {value.name: value for value in (*graph.output, *graph.input, *graph.value_info)}
+
+    def describe(name: str) -> TensorInfo:
+        if name in stored:
+            return TensorInfo(name, _dtype_name(stored[name].data_type), tuple(stored[name].dims))
+        if name not in declared:
+            return TensorInfo(name)
+        kind = declared[name].type.tensor_type
+        shape = tuple([_extent(dim) for dim in kind.shape.dim]) if kind.HasField("shape") else None
+        return TensorInfo(name, _dtype_name(kind.elem_type), shape)
+
+    return describe
 
 
-def _stored(tensor: onnx.TensorProto) -> TensorInfo:
-    return TensorInfo(tensor.name, _dtype_name(tensor.data_type), tuple(tensor.dims))
+def _extent(dim: onnx.TensorShapeProto.Dimension) -> int | str | None:
+    number: int = dim.dim_value
+    if number or dim.HasField("dim_value"):
+        return number
+    return dim.dim_param or None
 
 
-def _declared(value: onnx.ValueInfoProto) -> TensorInfo:
-    kind = value.type.tensor_type
-    if not kind.HasField("shape"):
-        return TensorInfo(value.name, _dtype_name(kind.elem_type))
-    shape = (dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None for dim in kind.shape.dim)
-    return TensorInfo(value.name, _dtype_name(kind.elem_type), tuple(shape))
-
-
+@cache
 def _dtype_name(element_type: int) -> str:
     if element_type == onnx.TensorProto.UNDEFINED:
         return ""

@@ -30,7 +30,8 @@ def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
     for attribute in node.attribute:
         if attribute.type == onnx.AttributeProto.GRAPH:
             yield attribute.g
-        yield from attribute.graphs
+        elif attribute.type == onnx.AttributeProto.GRAPHS:
+            yield from attribute.graphs
 
 
 def all_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
@@ -81,15 +82,13 @@ def planned_names(nodes: Iterable[onnx.NodeProto]) -> tuple[list[str], tuple[Ren
     Returns:
         The names of `nodes` themselves, in order, and what is renamed among them and in their bodies.
     """
-    nodes = list(nodes)
-    every = list(all_nodes(nodes))
-    names = unique_names(every)
-    own: list[str] = []
-    position = 0
+    every: list[onnx.NodeProto] = []
+    own: list[int] = []
     for node in nodes:
-        own.append(names[position])
-        position += sum(1 for _ in all_nodes([node]))
-    return own, _renamed(every, names)
+        own.append(len(every))
+        every.extend(all_nodes([node]))
+    names = unique_names(every)
+    return [names[index] for index in own], _renamed(every, names)
 
 
 def _renamed(nodes: list[onnx.NodeProto], names: list[str]) -> tuple[Renamed, ...]:

@@ -55,6 +55,12 @@ MOVES = frozenset({"Dropout", "Flatten", "Reshape", "Squeeze", "Transpose", "Uns
 COMMUTES = MOVES | {"MaxPool"}
 """Operations with Q(op(x)) == op(Q(x)): TensorRT documentation, "Q/DQ layer-placement", Q/DQ propagation."""
 
+SAME_CODES = ALIAS | COMMUTES
+"""Operations behind which a tensor still holds the codes, or the dequantized values, that it held before."""
+
+PASSES = ACTIVATIONS | ALIAS | MOVES | {"BatchNormalization"}
+"""Operations of one activation that become part of the conv or gemm before them."""
+
 SUMS = frozenset({"Add", "Sum"})
 
 UPSAMPLES = frozenset({"ConvTranspose", "DepthToSpace", "Resize", "Upsample"})

@@ -1,7 +1,7 @@
 """Which convs, gemms and other readers cannot run in the 8 bits that the graph asks for, or run badly."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from fusescope.graph import ops
@@ -12,6 +12,9 @@ _BOTH = frozenset({"tensorrt", "tensorrt-rtx"})
 _RTX = frozenset({"tensorrt-rtx"})
 _TENSORRT = frozenset({"tensorrt"})
 _PROBES = "fusescope's probes of TensorRT for RTX 1.7.1, compiled ahead of time for sm89 and sm120"
+
+_MOVES = ops.ALIAS | ops.MOVES
+_READS_8_BITS = ops.RUNS_IN_8_BITS | ops.QUANTIZE | ops.ACTIVATIONS
 
 FP8_MOST_TAPS = 32
 """Kernel extents multiplied: the most that FP8 convs have kernels for on some targets."""
@@ -65,26 +68,22 @@ def node_findings(graph: ModelGraph, runtime: str = "tensorrt", target: str | No
         Findings in topological order of the nodes; a node may have several.
     """
     return tuple(
-        NodeFinding(node.name, rule)
-        for node in graph.nodes.values()
-        for rule in READER_RULES
-        if _concerns(rule, graph, node, runtime, target)
+        NodeFinding(node.name, rule) for node in graph.nodes.values() for rule in _limits(graph, node, runtime, target)
     )
 
 
 def blocking_rule(graph: ModelGraph, node: Node, runtime: str, target: str | None) -> ReaderRule | None:
     """Return the first limit that keeps a reader of 8 bits in high precision; None if there is none."""
-    rules = (rule for rule in READER_RULES if rule.blocks)
-    return next((rule for rule in rules if _concerns(rule, graph, node, runtime, target)), None)
+    return next((rule for rule in _limits(graph, node, runtime, target) if rule.blocks), None)
 
 
-def _concerns(rule: ReaderRule, graph: ModelGraph, node: Node, runtime: str, target: str | None) -> bool:
-    if runtime not in rule.runtimes or (rule.targets is not None and target not in rule.targets):
-        return False
-    formats = {operand_format(graph, tensor) for tensor in node.reads}
-    if formats <= {None} or (rule.formats is not None and not rule.formats & formats):
-        return False
-    return rule.applies(graph, node)
+def _limits(graph: ModelGraph, node: Node, runtime: str, target: str | None) -> Iterator[ReaderRule]:
+    """Yield the limits that concern a node, in the order of the table."""
+    formats = {operand_format(graph, tensor) for tensor in node.inputs} - {None}
+    for rule in READER_RULES if formats else ():
+        here = runtime in rule.runtimes and (rule.targets is None or target in rule.targets)
+        if here and (rule.formats is None or rule.formats & formats) and rule.applies(graph, node):
+            yield rule
 
 
 def _runs_in_fp8(graph: ModelGraph, node: Node) -> bool:
@@ -117,7 +116,7 @@ def _needs_padding(graph: ModelGraph, node: Node) -> bool:
 
 def _pools_between(graph: ModelGraph, node: Node) -> bool:
     producer = graph.producer(node.inputs[0]) if node.op in ops.WEIGHTED else None
-    while producer is not None and producer.op in ops.ALIAS | ops.MOVES:
+    while producer is not None and producer.op in _MOVES:
         producer = graph.producer(producer.inputs[0])
     return producer is not None and producer.op == "MaxPool"
 
@@ -181,7 +180,7 @@ READER_RULES: tuple[ReaderRule, ...] = (
         explanation="The node that reads the dequantized tensor has no 8-bit kernel, so the tensor is only rounded.",
         source="TensorRT documentation, Q/DQ processing: quantizable layers",
         remedy="take the Quantize and Dequantize away",
-        applies=lambda _, node: node.op not in ops.RUNS_IN_8_BITS | ops.QUANTIZE | ops.ACTIVATIONS,
+        applies=lambda _, node: node.op not in _READS_8_BITS,
     ),
     ReaderRule(
         name="grouped FP8 conv",

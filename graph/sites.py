@@ -8,6 +8,8 @@ from fusescope.graph.model import ModelGraph, Node, Shape
 from fusescope.graph.sums import is_sum, sum_kind
 from fusescope.graph.walk import pointwise_base
 
+_SAME_VALUE_READERS = ops.QUANTIZE | ops.ALIAS
+
 
 @dataclass(frozen=True, slots=True)
 class QuantizeSite:
@@ -62,13 +64,11 @@ def number_format(graph: ModelGraph, quantize: Node) -> str:
         graph: The model.
         quantize: A Quantize or Dequantize node.
     """
-    eight_bit = quantize.outputs[0] if quantize.op in ops.QUANTIZE else quantize.inputs[0]
-    named = [graph.tensors[eight_bit].dtype]
-    if len(quantize.inputs) > 2 and quantize.inputs[2]:
-        named.insert(0, graph.tensors[quantize.inputs[2]].dtype)
     if quantize.op.startswith("TRT_"):
-        named.insert(0, "float8e4m3fn" if "FP8" in quantize.op else "int8")
-    dtype = next(filter(None, named), "")
+        return "fp8" if "FP8" in quantize.op else "int8"
+    zero_point = quantize.inputs[2] if len(quantize.inputs) > 2 else ""
+    codes = quantize.outputs[0] if quantize.op in ops.QUANTIZE else quantize.inputs[0]
+    dtype = (zero_point and graph.tensors[zero_point].dtype) or graph.tensors[codes].dtype
     return ops.FORMATS.get(dtype, dtype)
 
 
@@ -88,7 +88,7 @@ def conv_precision(graph: ModelGraph, node: Node) -> str | None:
 def operand_format(graph: ModelGraph, tensor: str) -> str | None:
     """Return the format that a tensor was dequantized from; None when it is in high precision."""
     producer = graph.producer(tensor)
-    while producer is not None and producer.op in ops.ALIAS | ops.COMMUTES:
+    while producer is not None and producer.op in ops.SAME_CODES:
         producer = graph.producer(producer.inputs[0])
     return number_format(graph, producer) if producer and producer.op in ops.DEQUANTIZE else None
 
@@ -109,7 +109,7 @@ def _site(graph: ModelGraph, tensor: str, form: str, quantize: list[Node]) -> Qu
         producer_kind=_kind(graph, producer, path, tensor),
         path=tuple(node.name for node in path),
         readers=tuple(node.name for node in readers),
-        high_precision_readers=_names(graph, same, ops.QUANTIZE | ops.ALIAS, set()),
+        high_precision_readers=_names(graph, same, _SAME_VALUE_READERS, set()),
         branch_readers=_names(graph, between, frozenset(), on_path),
         is_graph_output=any(output in same or output in between for output in graph.outputs),
         shape=info.shape,
@@ -143,7 +143,7 @@ def _produced(graph: ModelGraph, tensor: str) -> tuple[Node | None, list[Node]]:
 
 def _through(graph: ModelGraph, node: Node) -> tuple[str | None, list[Node]]:
     """Return the tensor that `node` only activates, shifts, scales or moves, and the nodes that do it."""
-    if node.op in ops.ACTIVATIONS | ops.ALIAS | ops.MOVES | {"BatchNormalization"}:
+    if node.op in ops.PASSES:
         return node.inputs[0], [node]
     operands = graph.activations(node)
     if node.op in ops.AFFINE and len(operands) == 1:
