@@ -46,10 +46,11 @@ def command(
         say(f"renamed node {renamed.old!r} to {renamed.new!r}")
     run = build(compilable, output, runtime=runtime, options=options, name=name or model.stem, timeout_s=timeout)
     if as_json:
-        print_json({"schema": "fusescope.run", "version": 1, **asdict(run.provenance), "folder": output})
+        print_json({"schema": "fusescope.run", "version": 1, **asdict(run.provenance), "folder": str(output)})
         return
     origin = run.provenance
-    click.echo(f"{len(run.engine.layers)} layers, compiled by {runtime} {origin.runtime_version} for {origin.target}")
+    compiler = f"{runtime} {origin.runtime_version} for {origin.target}"
+    click.echo(f"{len(run.engine.layers)} layers, compiled by {compiler}")
     if run.engine.unread:
         say(
             f"{len(run.engine.unread)} lines of the dump could not be read; the first: {run.engine.unread[0].text[:200]}"

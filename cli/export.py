@@ -47,11 +47,12 @@ def command(
     from fusescope.quant.export import export
 
     refuse_existing(output, force=force)
+    shape = None if image_size is None else (3, image_size, image_size)
     exported = export(
         model,
-        dtype={"fp32": "float32", "fp16": "float16"}[dtype],
+        dtype="float32" if dtype == "fp32" else "float16",
         batch=batch,
-        image_size=image_size,
+        shape=shape,
         pretrained=pretrained,
         weights=weights,
         seed=seed,

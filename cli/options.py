@@ -1,7 +1,6 @@
 """What several commands share: options, printing JSON, saying what was done."""
 
 import json
-import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -60,20 +59,16 @@ def build_options(function: F) -> F:
     return function
 
 
+def dumps(document: Mapping[str, Any]) -> str:
+    """A document as JSON text. A number that JSON lacks (NaN) is a defect and raises ValueError."""
+    return json.dumps(document, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+
+
 def print_json(document: Mapping[str, Any]) -> None:
-    """Print one JSON document to stdout; a number that JSON lacks (NaN) is a defect and raises."""
-    click.echo(json.dumps(document, indent=1, allow_nan=False, default=_plain))
+    """Print one JSON document to stdout."""
+    click.echo(dumps(document), nl=False)
 
 
 def say(message: str) -> None:
     """Say what was done or is being done, on stderr."""
     click.echo(message, err=True)
-
-
-def _plain(value: Any) -> Any:
-    if hasattr(value, "item"):
-        number = value.item()
-        return None if isinstance(number, float) and math.isnan(number) else number
-    if isinstance(value, Path):
-        return str(value)
-    raise TypeError(f"{type(value).__name__} has no place in JSON")

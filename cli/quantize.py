@@ -72,7 +72,7 @@ def command(
             {
                 "schema": "fusescope.quantize",
                 "version": 1,
-                "output": output,
+                "output": str(output),
                 "quantized": result.quantized,
                 "kept": [{"node": node, "reason": reason} for node, reason in result.kept.items()],
                 "tensors": result.tensors,

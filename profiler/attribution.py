@@ -1,7 +1,7 @@
 """What each layer of an engine does: the ONNX work that it computes, its group, and the Quantizes that it carries.
 
-The metadata of a layer says where it comes from, not what it computes: a kernel that pads the input of a conv names that
-conv, and so does one that finishes what a conv began. The rules that tell them apart:
+The metadata of a layer says where it comes from, not what it computes: a kernel that pads the input of a conv names
+that conv, and so does one that finishes what a conv began. The rules that tell them apart:
 
 * A conv or gemm is computed by the layers whose kind or tokens say so; where there is none, by those that name it.
 * A named conv that another layer computes is a border: of a layer that feeds the conv's kernel, only named nodes before

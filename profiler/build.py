@@ -23,12 +23,11 @@ from fusescope.graph.names import Renamed, name_nodes
 from fusescope.graph.sites import quantize_sites
 from fusescope.graph.structure import fill, is_structure_only, strip
 from fusescope.profiler.run import MODEL, Provenance, Run, read_run, write_record
-from fusescope.profiler.runtimes import CompileOptions, Runtime, runtime_named
+from fusescope.profiler.runtimes import DEFAULT_TIMEOUT_S, CompileOptions, Runtime, runtime_named
 from fusescope.profiler.targets import check_target
 from fusescope.profiler.worker import BUILD_LOG, LAYERS, OUTCOME
 
 WORKER = (sys.executable, "-m", "fusescope.profiler.worker")
-DEFAULT_TIMEOUT_S = 1800.0
 _PROTOBUF_LIMIT_BYTES = 2**31 - 1
 _TAIL_LINES = 3
 
@@ -73,14 +72,13 @@ def prepare(proto: onnx.ModelProto, name: str, shapes: Mapping[str, Sequence[int
     """
     check_proto(proto, name)
     _fix_shapes(proto, name, shapes or {})
-    weights = "as given"
     if is_structure_only(proto):
         proto = fill(proto)
-        weights = metadata(proto)["fusescope.weights"]
     renamed = name_nodes(proto)
     graph = graph_of(proto, name=name)
     formats = tuple(sorted({site.format or "unknown" for site in quantize_sites(graph)}))
     first = proto.graph.input[0].type.tensor_type.shape.dim if proto.graph.input else ()
+    weights = metadata(proto).get("fusescope.weights", "as given")
     return Compilable(proto, name, weights, formats, renamed, first[0].dim_value if first else None)
 
 
@@ -91,6 +89,7 @@ def build(
     runtime: str,
     options: CompileOptions,
     name: str = "",
+    request: str = "",
     timeout_s: float = DEFAULT_TIMEOUT_S,
 ) -> Run:
     """Compile a model and keep the engine as a run.
@@ -101,6 +100,7 @@ def build(
         runtime: ``tensorrt-rtx``.
         options: What the builder is told.
         name: What to call the run in reports; the model's name by default.
+        request: Hash of what was asked for, to know the run by later.
         timeout_s: Seconds after which the compiler is ended.
 
     Raises:
@@ -136,6 +136,8 @@ def build(
                 model_sha256=sha256,
                 weights=model.weights,
                 scales=metadata(model.proto).get("fusescope.scales", "as given") if model.formats else "",
+                recipe=json.loads(metadata(model.proto).get("fusescope.recipe", "{}")),
+                request=request,
                 batch=model.batch,
                 options={key: value for key, value in asdict(options).items() if key != "target"},
                 plan_bytes=outcome["plan_bytes"],

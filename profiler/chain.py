@@ -5,7 +5,6 @@ import networkx as nx
 from fusescope.profiler.attribution import Attribution
 from fusescope.profiler.layers import Engine
 
-
 _START = -1
 
 

@@ -1,7 +1,7 @@
-"""The explanation of an engine, or of a pair of them, as plain data: the same behind terminal, HTML, Markdown and JSON."""
+"""The explanation of an engine, or of a pair of them, as plain data: the same behind terminal, HTML and JSON."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pandas as pd
 
@@ -150,6 +150,9 @@ class Finding:
 
     source: str
     """Where the remedy or the rule is documented, or what was observed."""
+
+    change: Mapping[str, str] = field(default_factory=dict)
+    """What to change in the recipe to try the remedy; empty if it is no change of a recipe."""
 
     trials: tuple[Trial, ...] = ()
     """What came of trying the remedy; empty if it was not tried."""

@@ -76,7 +76,7 @@ def quantize_alone(evidence: Evidence) -> Iterator[Finding]:
         rule = pairs[0][1]
         yield Finding(
             key="quantize-alone",
-            title=f"{len(layers)} kernels only quantize: {reason}",
+            title=f"{_plural(len(layers), 'kernel only quantizes', 'kernels only quantize')}: {reason}",
             detail=f"{_plural(len(pairs), 'site')}. Each tensor is read in high precision and written again in 8 bits. "
             + _EXPECTATION[rule.prediction],
             kernels=len(layers),
@@ -107,10 +107,9 @@ def quantize_merged(evidence: Evidence) -> Iterator[Finding]:
     yield Finding(
         key="quantize-merged",
         title=f"{len(layers)} kernels quantize on top of other work of the model",
-        detail=f"{_plural(len(merged), 'site')}. The kernel computes an addition, a resize or another operation too, and would "
-        f"exist without the Quantize only if that operation did not fit into a convolution. "
-        f"{_plural(len(writing_both), 'of them writes', 'of them write')} the same values in high precision as well, for other "
-        f"readers: the bytes here are those of the additional 8-bit tensors.",
+        detail=f"{_plural(len(merged), 'site')}. The kernel computes an addition, a resize or another operation too. "
+        f"{_plural(len(writing_both), 'of them writes', 'of them write')} the values in high precision as well, for "
+        "other readers: the bytes here are those of the additional 8-bit tensors.",
         kernels=len(layers),
         bytes=int(second["quantize_bytes"].sum()),
         layers=layers,
@@ -130,14 +129,15 @@ def split_epilogues(evidence: Evidence) -> Iterator[Finding]:
     yield Finding(
         key="epilogue-split",
         title=f"{len(layers)} epilogues are split off their convolutions",
-        detail="The convolution writes raw accumulators; a kernel of its own reads them, dequantizes, adds the bias, applies the "
-        f"activation and quantizes. In all {len(finishing)} kernels read raw accumulators. Seen where weights are scaled "
-        "per output channel: the per-tensor scale is applied inside the convolution.",
+        detail="The convolution writes raw accumulators; a kernel of its own reads them, dequantizes, adds the bias, "
+        f"applies the activation and quantizes. In all {len(finishing)} kernels read raw accumulators. Seen where "
+        "weights are scaled per output channel; a per-tensor scale is applied inside the convolution.",
         kernels=len(layers),
         bytes=int(epilogues["traffic_bytes"].sum()),
         layers=layers,
         nodes=_shown(epilogues["finishes"]),
         remedy=PER_TENSOR,
+        change={"weights": "per-tensor"},
         source=MICROPROBE,
     )
 
@@ -155,13 +155,14 @@ def wide_conv_outputs(evidence: Evidence) -> Iterator[Finding]:
     yield Finding(
         key="conv-output-fp32",
         title=f"{len(wide)} 8-bit convolutions write fp32",
-        detail=f"Their outputs hold {_mb(written)} where the model's own dtype would take {_mb(written // 2)}; each is read again "
-        "by the kernel that finishes it. The bytes here are the surplus, written and read.",
+        detail=f"Their outputs hold {_mb(written)} where the model's own dtype would take {_mb(written // 2)}; each is "
+        "read again by the kernel that finishes it. The bytes here are the surplus, written and read.",
         kernels=len(wide),
         bytes=written,  # half of what is written, and as much again when it is read
         layers=tuple(row.index for row in wide),
         nodes=_shown(name for row in wide for name in row.work),
         remedy=PER_TENSOR,
+        change={"weights": "per-tensor"},
         source=MICROPROBE,
     )
 
@@ -182,14 +183,14 @@ def padded_channels(evidence: Evidence) -> Iterator[Finding]:
     yield Finding(
         key="channel-padding",
         title=f"{len(layers)} kernels pad channels with zeros",
-        detail=f"Channels: {listed}. The compiler pads the input of an 8-bit convolution to a multiple of 4 channels, so a "
-        "Quantize before such a convolution writes and the convolution reads more than the model holds. The bytes "
-        "here are the zeros, written and read.",
+        detail=f"Channels: {listed}. The compiler pads the input of an 8-bit convolution to a multiple of 4 channels: the "
+        "Quantize before it writes, and the convolution reads, more than the model holds. The bytes here are the "
+        "zeros, written and read.",
         kernels=len(layers),
         bytes=2 * sum(padding.zero_bytes for _, padding in found),
         layers=layers,
-        nodes=_shown(name for index in layers for name in evidence.view.engine.layers[index].onnx_nodes),
-        remedy="widen these channels to a multiple of 16 when the model is trained, or keep these convolutions in high precision",
+        nodes=_shown(name for index in layers for name in evidence.view.attributions[index].quantizes),
+        remedy="train the model with widths that are multiples of 16, or keep these convolutions in high precision",
         source="TensorRT-RTX support matrix: FP8 convolutions need 4-byte alignment; " + MICROPROBE,
     )
 
@@ -208,8 +209,8 @@ def lost_convs(evidence: Evidence) -> Iterator[Finding]:
     yield Finding(
         key="lost-8-bits",
         title=f"{len(lost)} quantized convolutions or gemms run in high precision",
-        detail="Both operands stand behind a Dequantize in the graph, but the kernel reads no 8-bit tensor: values are rounded "
-        "to 8 bits, at the cost of accuracy and kernels, without the 8-bit multiplication.",
+        detail="Both operands stand behind a Dequantize in the graph, but the kernel reads no 8-bit tensor: values are "
+        "rounded to 8 bits, which costs accuracy and kernels, without the 8-bit multiplication.",
         kernels=len(layers),
         bytes=_bytes(evidence.layers, layers),
         layers=layers,
@@ -246,7 +247,7 @@ def weights_dequantized(evidence: Evidence) -> Iterator[Finding]:
     found = [
         layer
         for layer in evidence.view.engine.layers
-        if evidence.layers.at[layer.index, "direction"] == "dequantize"
+        if evidence.layers.loc[layer.index, "direction"] == "dequantize"
         and not any(tensor.is_eight_bit for tensor in layer.inputs)
     ]
     if not found:
@@ -255,7 +256,8 @@ def weights_dequantized(evidence: Evidence) -> Iterator[Finding]:
     yield Finding(
         key="weights-dequantized",
         title=f"{len(layers)} kernels dequantize weights at every inference",
-        detail="An 8-bit constant is turned into high precision in a kernel of its own, because its conv does not run in 8 bits.",
+        detail="An 8-bit constant is turned into high precision in a kernel of its own, since its conv does not run in "
+        "8 bits.",
         kernels=len(layers),
         bytes=_bytes(evidence.layers, layers),
         layers=layers,
@@ -276,7 +278,7 @@ def growth(evidence: Evidence) -> Iterator[Finding]:
     known = evidence.plan_bytes is not None and evidence.baseline_plan_bytes is not None
     parts = [f"{kernels:+d} kernels", f"{_mb(moved, sign=True)} of traffic"]
     if known:
-        parts.append(f"{_mb(plan, sign=True)} of plan")
+        parts.append(f"{plan / (1 << 20):+.1f} MiB of plan")
     if kernels <= 0 and moved <= 0 and plan <= 0:
         return
     yield Finding(
@@ -293,7 +295,7 @@ def growth(evidence: Evidence) -> Iterator[Finding]:
 
 
 PER_TENSOR = "scale the weights per tensor (--weights per-tensor), and check the accuracy"
-"""The remedy that a study can try by itself."""
+"""The remedy of raw accumulators that leave the convolution."""
 
 FINDERS: Sequence[Callable[[Evidence], Iterable[Finding]]] = (
     growth,

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fusescope.graph.errors import UserError
 from fusescope.profiler.artifacts.oneline import read_oneline
@@ -55,6 +55,12 @@ class Provenance:
 
     scales: str
     """Where the activation scales come from; empty for a model without Quantizes."""
+
+    recipe: Mapping[str, Any]
+    """How it was quantized, as `fusescope quantize` recorded it; empty for any other model."""
+
+    request: str
+    """Hash of all that was asked for: a study does not repeat a run with the same request; empty if unknown."""
 
     batch: int | None
     """First dimension of the first input; None if it has none."""

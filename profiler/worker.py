@@ -1,7 +1,7 @@
 """The process that compiles: ``python -m fusescope.profiler.worker REQUEST.json FOLDER``.
 
-An engine is built in a process of its own, so that a crash inside TensorRT is an error message, not the end of a study.
-The worker writes into FOLDER what the compiler says while it says it, and `OUTCOME` last: without that file, it crashed.
+An engine is built in a process of its own, so that a crash inside TensorRT is an error message, not the end of a
+study. The worker writes into FOLDER what the compiler says while it says it, and `OUTCOME` last.
 """
 
 import json

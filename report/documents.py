@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -57,10 +58,34 @@ def sites_document(graph_name: str, sites: Sequence[QuantizeSite], predictions: 
     return {**header("sites"), "model": graph_name, "sites": rows}
 
 
+def study_document(
+    title: str,
+    explanations: Sequence[Explanation],
+    failures: Sequence[Mapping[str, Any]],
+    written: Sequence[Path],
+) -> dict[str, Any]:
+    """The document of ``fusescope study --json``: an explanation per batch and variant, and what was written."""
+    return {
+        **header("study"),
+        "title": title,
+        "explanations": [
+            {
+                "batch": explanation.quantized.provenance.batch,
+                "variant": explanation.quantized.provenance.name,
+                **explanation_document(explanation),
+            }
+            for explanation in explanations
+        ],
+        "failures": list(failures),
+        "written": [str(path) for path in written],
+    }
+
+
 def records(table: pd.DataFrame) -> list[dict[str, Any]]:
     """Rows of a table as plain Python values; what is missing becomes None."""
     return [
-        {str(key): _plain(value) for key, value in row.items()} for row in table.astype(object).to_dict(orient="records")
+        {str(key): _plain(value) for key, value in row.items()}
+        for row in table.astype(object).to_dict(orient="records")
     ]
 
 
@@ -92,7 +117,7 @@ def _groups(table: pd.DataFrame) -> list[dict[str, Any]]:
     for group in table.index:
         row: dict[str, Any] = {"group": group}
         for side in ("baseline", "quantized"):
-            found = {figure: _plain(table.at[group, (side, figure)]) for figure in _FIGURES} if side in sides else None
+            found = {figure: _plain(table.loc[group, (side, figure)]) for figure in _FIGURES} if side in sides else None
             row[side] = None if found is None else {**found, "time": None}
         row["difference"] = _difference(row["baseline"], row["quantized"])
         rows.append(row)

@@ -1,15 +1,17 @@
 """The explanation as text: aligned, coloured only on a terminal, readable when piped."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from rich.console import Console
 from rich.markup import escape
+from rich.padding import Padding
 from rich.table import Table
 
 from fusescope.graph.rules import Prediction
 from fusescope.graph.sites import QuantizeSite
-from fusescope.profiler.explanation import Coverage, Explanation, Finding, QuantizeCost, Side
+from fusescope.profiler.explanation import Coverage, Explanation, Finding, Side
 from fusescope.profiler.verdicts import VERDICTS
+from fusescope.report.documents import records
 from fusescope.report.units import count, mebibytes, megabytes, plural
 
 _FINDINGS_SHOWN = 6
@@ -110,22 +112,25 @@ def _print_heading(explanation: Explanation, console: Console) -> None:
     console.print()
 
 
+_BALANCE: tuple[tuple[str, Callable[[Side], int | None], Callable[..., str]], ...] = (
+    ("kernels", lambda side: side.kernels, count),
+    ("longest dependent chain", lambda side: side.chain_kernels, count),
+    ("traffic", lambda side: side.traffic_bytes, megabytes),
+    ("written by convolutions", lambda side: side.conv_write_bytes, megabytes),
+    ("plan", lambda side: side.plan_bytes, mebibytes),
+    ("convs, gemms in 8 bits", lambda side: side.weighted_in_8_bits, count),
+)
+"""Name of a figure, where it is, and how it is written."""
+
+
 def _balance(baseline: Side | None, quantized: Side) -> Table:
-    rows = (
-        ("kernels", lambda side: side.kernels, count),
-        ("longest dependent chain", lambda side: side.chain_kernels, count),
-        ("traffic", lambda side: side.traffic_bytes, megabytes),
-        ("written by convolutions", lambda side: side.conv_write_bytes, megabytes),
-        ("plan", lambda side: side.plan_bytes, mebibytes),
-        ("convs, gemms in 8 bits", lambda side: side.weighted_in_8_bits, count),
-    )
     if baseline is None:
         table = _table("", quantized.provenance.name)
-        for name, figure, unit in rows:
+        for name, figure, unit in _BALANCE:
             table.add_row(name, unit(figure(quantized)))
         return table
     table = _table("", baseline.provenance.name, quantized.provenance.name, "difference")
-    for name, figure, unit in rows:
+    for name, figure, unit in _BALANCE:
         before, after = figure(baseline), figure(quantized)
         known = before is not None and after is not None
         table.add_row(name, unit(before), unit(after), unit(after - before, signed=True) if known else "-")
@@ -146,41 +151,47 @@ def _groups(explanation: Explanation) -> Table:
 
 
 def _print_quantizes(explanation: Explanation, console: Console) -> None:
-    cost: QuantizeCost = explanation.quantize
+    cost = explanation.quantize
     console.print(
-        f"\n[bold]{plural(cost.sites, 'Quantize site')}[/bold] in {plural(cost.kernels_carrying, 'kernel')}; what quantizing costs lies between "
-        f"the {cost.kernels_alone} that do nothing else ({megabytes(cost.bytes_alone)}) and all {cost.kernels_carrying} "
-        f"({megabytes(cost.bytes_carrying)})"
+        f"\n[bold]{plural(cost.sites, 'Quantize site')}[/bold] in {plural(cost.kernels_carrying, 'kernel')}. "
+        f"What quantizing costs lies between the {cost.kernels_alone} that do nothing else "
+        f"({megabytes(cost.bytes_alone)}) and all {cost.kernels_carrying} ({megabytes(cost.bytes_carrying)})."
     )
     shown = [verdict for verdict in VERDICTS if cost.verdicts[verdict]]
     table = _table("reason", "sites", *shown, "kernels", "bytes")
-    for row in explanation.reasons.itertuples():
-        verdicts = (count(int(getattr(row, verdict))) for verdict in shown)
-        table.add_row(escape(str(row.Index)), count(row.sites), *verdicts, count(row.kernels), megabytes(row.bytes))
+    for row in records(explanation.reasons.reset_index()):
+        counts = (count(row[column]) for column in ("sites", *shown, "kernels"))
+        table.add_row(escape(row["reason"]), *counts, megabytes(row["bytes"]))
     console.print(table)
     for verdict in shown:
         console.print(f"[dim]{verdict}: {VERDICTS[verdict]}[/dim]")
 
 
 def _print_findings(findings: Sequence[Finding], console: Console) -> None:
+    findings = [finding for finding in findings if finding.key != "growth"]  # the balance above says it
     if not findings:
         return
     console.print("\n[bold]Findings[/bold], most bytes first")
     for number, finding in enumerate(findings[:_FINDINGS_SHOWN], start=1):
         console.print(f"{number}. [bold]{escape(finding.title)}[/bold] ({megabytes(finding.bytes)})")
-        console.print(f"   {escape(finding.detail)}")
+        _indented(escape(finding.detail), console)
         if finding.nodes:
             more = f" and {len(finding.nodes) - _NODES_SHOWN} more" if len(finding.nodes) > _NODES_SHOWN else ""
-            console.print(f"   [dim]where: {escape(', '.join(finding.nodes[:_NODES_SHOWN]))}{more}[/dim]")
+            _indented(f"[dim]where: {escape(', '.join(finding.nodes[:_NODES_SHOWN]))}{more}[/dim]", console)
         if finding.remedy:
-            console.print(f"   try: {escape(finding.remedy)} [dim]({finding.status})[/dim]")
+            _indented(f"try: {escape(finding.remedy)} [dim]({finding.status})[/dim]", console)
         for trial in finding.trials:
-            console.print(
-                f"   tried in {escape(trial.variant)}: {count(trial.kernels, signed=True)} kernels, "
-                f"{megabytes(trial.bytes, signed=True)} of traffic"
+            _indented(
+                f"tried in {escape(trial.variant)}: {count(trial.kernels, signed=True)} kernels, "
+                f"{megabytes(trial.bytes, signed=True)} of traffic",
+                console,
             )
     if len(findings) > _FINDINGS_SHOWN:
         console.print(f"[dim]{len(findings) - _FINDINGS_SHOWN} more: see the report or --json[/dim]")
+
+
+def _indented(text: str, console: Console) -> None:
+    console.print(Padding(text, (0, 0, 0, 3)))
 
 
 def _print_coverage(coverage: Coverage, console: Console) -> None:

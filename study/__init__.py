@@ -1,1 +1,1 @@
-"""."""
+"""A study: from its TOML to its results."""

@@ -20,7 +20,8 @@ _TENSOR = re.compile(
     r", Datatype: (?P<dtype>[^,]+?), Format: (?P<layout>[^{}]*?) ?\}(?:,|$)"
 )
 _IO = re.compile(
-    r" Name: (?P<name>.*?), IOMode: (?P<mode>Input|Output), DataType: (?P<dtype>[^,]+), Dimensions: \[(?P<shape>[-\d,]*)\]"
+    r" Name: (?P<name>.*?), IOMode: (?P<mode>Input|Output), DataType: (?P<dtype>[^,]+)"
+    r", Dimensions: \[(?P<shape>[-\d,]*)\]"
 )
 _ONNX_NODE = re.compile(r"\[ONNX Layer: (?P<node>.*)\](?P<note>[^\]]*)", re.DOTALL)
 _SEPARATORS = re.compile("[\x1e\x1f]")

@@ -11,6 +11,9 @@ from typing import Protocol
 
 from fusescope.graph.errors import UserError
 
+DEFAULT_TIMEOUT_S = 1800.0
+"""Seconds after which a compiler that still works is taken to hang."""
+
 
 @dataclass(frozen=True, slots=True)
 class CompileOptions:
