@@ -153,7 +153,8 @@ class ModelGraph:
 
     def activations(self, node: Node) -> tuple[str, ...]:
         """Return the inputs of `node` that are no constants, in order; one read twice is there twice."""
-        return tuple(tensor for tensor in node.inputs if tensor and tensor not in self.constants)
+        constants = self.constants
+        return tuple([tensor for tensor in node.inputs if tensor and tensor not in constants])
 
     @cached_property
     def digraph(self) -> "nx.DiGraph[tuple[str, str]]":

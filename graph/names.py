@@ -86,7 +86,9 @@ def planned_names(nodes: Iterable[onnx.NodeProto]) -> tuple[list[str], tuple[Ren
     own: list[int] = []
     for node in nodes:
         own.append(len(every))
-        every.extend(all_nodes([node]))
+        every.append(node)
+        for body in subgraphs(node):
+            every.extend(all_nodes(body.node))
     names = unique_names(every)
     return [names[index] for index in own], _renamed(every, names)
 

@@ -1,7 +1,8 @@
 """Quantize sites: the activation tensors that are quantized, what makes them and who reads them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from fusescope.graph import ops
 from fusescope.graph.model import ModelGraph, Node, Shape
@@ -57,40 +58,48 @@ def quantize_sites(graph: ModelGraph) -> tuple[QuantizeSite, ...]:
     return tuple(_site(graph, tensor, form, nodes) for (tensor, form), nodes in found.items())
 
 
-def number_format(graph: ModelGraph, quantize: Node) -> str:
-    """Return the format that a Quantize writes, or that a Dequantize reads.
+def number_format(graph: ModelGraph, node: Node) -> str:
+    """Return the format that a Quantize writes or a Dequantize reads.
 
-    Args:
-        graph: The model.
-        quantize: A Quantize or Dequantize node.
+    Returns:
+        "fp8", "int8", another ONNX element type in lower case, or "" when the model does not say.
     """
-    if quantize.op.startswith("TRT_"):
-        return "fp8" if "FP8" in quantize.op else "int8"
-    zero_point = quantize.inputs[2] if len(quantize.inputs) > 2 else ""
-    codes = quantize.outputs[0] if quantize.op in ops.QUANTIZE else quantize.inputs[0]
+    if node.op.startswith("TRT_"):
+        return "fp8" if "FP8" in node.op else "int8"
+    zero_point = node.inputs[2] if len(node.inputs) > 2 else ""
+    codes = node.outputs[0] if node.op in ops.QUANTIZE else node.inputs[0]
     dtype = (zero_point and graph.tensors[zero_point].dtype) or graph.tensors[codes].dtype
     return ops.FORMATS.get(dtype, dtype)
+
+
+def operand_format(graph: ModelGraph, tensor: str) -> str | None:
+    """Return the format that a tensor was dequantized from, also across data movement; None for high precision."""
+    return _dequantized(graph).get(tensor)
 
 
 def conv_precision(graph: ModelGraph, node: Node) -> str | None:
     """Return the format that a conv or gemm runs in by the graph.
 
     Returns:
-        "fp8", "int8" or another number format when both operands come from a Dequantize of that format, also
-        across data movement; None when either does not, and for other operations.
+        "fp8", "int8" or another number format when both operands come from a Dequantize of that format; None when
+        either does not, and for other operations.
     """
-    if node.op not in ops.WEIGHTED:
+    if node.op not in ops.WEIGHTED or len(node.inputs) < 2:
         return None
-    formats = {operand_format(graph, tensor) for tensor in node.inputs[:2]}
-    return formats.pop() if len(formats) == 1 else None
+    data, weight = (operand_format(graph, tensor) for tensor in node.inputs[:2])
+    return data if data == weight else None
 
 
-def operand_format(graph: ModelGraph, tensor: str) -> str | None:
-    """Return the format that a tensor was dequantized from; None when it is in high precision."""
-    producer = graph.producer(tensor)
-    while producer is not None and producer.op in ops.SAME_CODES:
-        producer = graph.producer(producer.inputs[0])
-    return number_format(graph, producer) if producer and producer.op in ops.DEQUANTIZE else None
+@lru_cache(maxsize=4)
+def _dequantized(graph: ModelGraph) -> Mapping[str, str]:
+    """Return the formats of all tensors that hold dequantized values; kept for the graphs last asked about."""
+    formats: dict[str, str] = {}
+    for node in graph.nodes.values():
+        if node.op in ops.DEQUANTIZE:
+            formats[node.outputs[0]] = number_format(graph, node)
+        elif node.op in ops.SAME_CODES and node.inputs[0] in formats:
+            formats[node.outputs[0]] = formats[node.inputs[0]]
+    return formats
 
 
 def _site(graph: ModelGraph, tensor: str, form: str, quantize: list[Node]) -> QuantizeSite:
