@@ -126,7 +126,7 @@ def quantize(
         zero_channels=inserter.zero_channels,
     )
     _record(result, {"format": format, "placement": placement, "weights": weights})
-    onnx.checker.check_model(model, full_check=True)
+    onnx.checker.check_model(model)
     return result
 
 
@@ -155,13 +155,14 @@ def _load_external(model: onnx.ModelProto, folder: Path) -> None:
         if tensor.data_location != TensorProto.EXTERNAL:
             continue
         location = next((entry.value for entry in tensor.external_data if entry.key == "location"), "")
-        if not (folder / location).is_file():
+        try:
+            onnx.external_data_helper.load_external_data_for_tensor(tensor, str(folder))
+        except (OSError, ValueError, onnx.checker.ValidationError) as error:
             raise UserError(
-                f"is missing; the weights of tensor {tensor.name!r} lie in it",
+                f"is missing or cannot be read; the weights of tensor {tensor.name!r} lie in it",
                 where=folder / location,
                 remedy="put it beside the model, or strip the model's weights to work on its structure",
-            )
-        onnx.external_data_helper.load_external_data_for_tensor(tensor, str(folder))
+            ) from error
         tensor.ClearField("data_location")
         tensor.ClearField("external_data")
 

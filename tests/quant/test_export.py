@@ -196,5 +196,5 @@ def test_a_path_that_makes_no_model(path: str) -> None:
     """A wrong module, a wrong name and a callable with arguments are the user's mistakes."""
     with pytest.raises(UserError, match=rf"{path}: cannot make a model"):
         export(path)
-    with pytest.raises(UserError, match="returned a dict, not a torch.nn.Module"):
+    with pytest.raises(UserError, match=r"returned a dict, not a torch\.nn\.Module"):
         export("builtins:dict")

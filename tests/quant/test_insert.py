@@ -202,7 +202,8 @@ def test_the_opset_is_raised_only_as_far_as_needed(
     assert model.proto.opset_import[0].version == becomes
     onnx.checker.check_model(model.proto, full_check=True)
     assert {node.name for node in source.graph.node} <= set(nodes_of(model))
-    assert np.isfinite(run(model.proto, image, ["y"])["y"]).all()
+    newest = quantize(residual_net(dtype, 19), format=format_)
+    np.testing.assert_array_equal(*(run(each.proto, image, ["y"])["y"] for each in (model, newest)))
 
 
 def test_the_input_is_not_changed(residual_net: MakeNet) -> None:
@@ -232,7 +233,9 @@ def test_external_weights(residual_net: MakeNet, tmp_path: Path) -> None:
     outside = onnx.load(tmp_path / "net.onnx", load_external_data=False)
     assert quantize(outside, folder=tmp_path).proto == quantize(residual_net()).proto
     (tmp_path / "net.bin").unlink()
-    with pytest.raises(UserError, match=r"net\.bin: is missing; the weights of tensor 'stem_w' lie in it"):
+    with pytest.raises(
+        UserError, match=r"net\.bin: is missing or cannot be read; the weights of tensor 'stem_w' lie in it"
+    ):
         quantize(outside, folder=tmp_path)
 
 
@@ -277,6 +280,41 @@ def test_weights_behind_constant_and_identity() -> None:
     assert arrays_of(quantize(proto).proto)["v_quantized"].tobytes() == (
         arrays_of(model.proto)["v_quantized"].tobytes()
     )
+
+
+def test_convolutions_in_bodies_are_kept(residual_net: MakeNet) -> None:
+    """A convolution inside an If is listed with the reason, and left as it is."""
+    output = helper.make_tensor_value_info("inner", TensorProto.FLOAT, None)
+    body = helper.make_graph([helper.make_node("Conv", ["sr", "first_w"], ["inner"], name="in")], "body", [], [output])
+    proto = residual_net()
+    proto.graph.input.append(helper.make_tensor_value_info("c", TensorProto.BOOL, []))
+    proto.graph.node.append(helper.make_node("If", ["c"], ["z"], name="if", then_branch=body, else_branch=body))
+    model = quantize(proto)
+    assert model.kept["in"] == "in the body of an If, Loop or Scan"
+    assert nodes_of(model)["if"].attribute[0].g.node[0].input[0] == "sr"
+    assert "first_w" in arrays_of(model.proto)
+
+
+def test_an_opset_that_cannot_be_converted() -> None:
+    """What ONNX's converter refuses is one line with the opset that is needed."""
+    proto = weightless(
+        "(float[1,8,4,4] x) => (float[1,8,4,4] y) { [a] h = Conv (x, w) [b] y = Gone (h) }", w=(8, 8, 1, 1)
+    )
+    proto.opset_import[0].version = 13
+    with pytest.raises(UserError, match="the model: fp8 needs ONNX opset 19, and converting from 13 failed"):
+        quantize(proto)
+
+
+def test_bfloat16_scales_are_bfloat16() -> None:
+    """Scales have the dtype of the tensors that they scale, bfloat16 too, next to operators that nobody knows."""
+    proto = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 22, "custom" : 1]> net (bfloat16[1,8,4,4] x) => (bfloat16[1,8,4,4] y)'
+        "{ [a] h = Conv (x, w) [b] y = custom.Twist (h) }"
+    )
+    weight = np.random.default_rng(0).standard_normal((8, 8, 1, 1)).astype(ml_dtypes.bfloat16)
+    proto.graph.initializer.append(numpy_helper.from_array(weight, "w"))
+    arrays = arrays_of(quantize(proto).proto)
+    assert arrays["w_scale"].dtype == arrays["x_scale"].dtype == ml_dtypes.bfloat16
 
 
 def test_a_dead_channel_is_counted(residual_net: MakeNet) -> None:
