@@ -183,8 +183,8 @@ def padded_channels(evidence: Evidence) -> Iterator[Finding]:
     yield Finding(
         key="channel-padding",
         title=f"{len(layers)} kernels pad channels with zeros",
-        detail=f"Channels: {listed}. The compiler pads the input of an 8-bit convolution to a multiple of 4 channels: the "
-        "Quantize before it writes, and the convolution reads, more than the model holds. The bytes here are the "
+        detail=f"Channels: {listed}. The compiler pads the input of an 8-bit convolution to a multiple of 4 channels: "
+        "the Quantize before it writes, and the convolution reads, more than the model holds. The bytes here are the "
         "zeros, written and read.",
         kernels=len(layers),
         bytes=2 * sum(padding.zero_bytes for _, padding in found),

@@ -132,8 +132,8 @@ def _balance(baseline: Side | None, quantized: Side) -> Table:
     table = _table("", baseline.provenance.name, quantized.provenance.name, "difference")
     for name, figure, unit in _BALANCE:
         before, after = figure(baseline), figure(quantized)
-        known = before is not None and after is not None
-        table.add_row(name, unit(before), unit(after), unit(after - before, signed=True) if known else "-")
+        difference = "-" if before is None or after is None else unit(after - before, signed=True)
+        table.add_row(name, unit(before), unit(after), difference)
     return table
 
 

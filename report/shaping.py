@@ -1,0 +1,326 @@
+"""From explanations to what the report shows of them, as plain data: nothing here draws, and nothing computes anew."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from fusescope.graph.rules import PREDICTIONS
+from fusescope.profiler.explanation import Explanation, Finding, QuantizeCost, Side
+from fusescope.profiler.kinds import GROUPS
+from fusescope.profiler.verdicts import VERDICTS
+from fusescope.report.units import count, mebibytes, megabytes
+
+TOP_FINDINGS = 3
+_NO_MODULE = "(no ONNX node)"
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """One engine of the report: baselines that several explanations share are there once."""
+
+    label: str
+    """What to call it; no two engines have the same."""
+
+    side: Side
+    """Its figures."""
+
+    quantize: QuantizeCost | None
+    """What its Quantizes are and cost; None for a baseline."""
+
+    layers: pd.DataFrame
+    """Its layer table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """All engines of a report, and which of them each explanation is about."""
+
+    engines: tuple[Engine, ...]
+    """Every engine once, each baseline before what is held against it."""
+
+    pairs: tuple[tuple[int | None, int], ...]
+    """Per explanation: places in `engines` of its baseline (None without one) and of its quantized engine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of the waterfall from the baseline to the quantized engine."""
+
+    label: str
+    """What changed."""
+
+    group: str
+    """Key of `GROUPS`: the colour."""
+
+    kernels: int
+    """Kernels more (or, negative, fewer)."""
+
+    bytes: int
+    """Bytes of traffic more (or fewer)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """One figure of the first screen."""
+
+    label: str
+    """What it is."""
+
+    before: str
+    """Of the baseline; empty without one."""
+
+    after: str
+    """Of the engine that is explained."""
+
+    change: str
+    """The difference; empty without a baseline, or where there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """A module of the network with the traffic of its kernels, those of its own modules among them."""
+
+    path: str
+    """Names from the root down, joined by ``/``; empty for the whole network."""
+
+    parent: str
+    """Path of the module that it is in; empty for the topmost ones, and for the whole network."""
+
+    label: str
+    """Its own name."""
+
+    bytes: int
+    """Traffic in the engine that is explained."""
+
+    baseline_bytes: int | None
+    """Traffic in the baseline; None without one."""
+
+    kernels: int
+    """Its kernels."""
+
+    group: str
+    """The group that moves most of its bytes."""
+
+
+def gather(explanations: Sequence[Explanation]) -> Report:
+    """Name the engines of a report, and list each once.
+
+    An engine is called what its run is called; the batch is added where batches differ, a number where names still
+    do not.
+    """
+    found: list[tuple[Side, QuantizeCost | None, pd.DataFrame]] = []
+    pairs: list[tuple[int | None, int]] = []
+    for explanation in explanations:
+        base = None
+        if explanation.baseline is not None and explanation.baseline_layers is not None:
+            sides = [side if cost is None else None for side, cost, _ in found]
+            if explanation.baseline not in sides:
+                found.append((explanation.baseline, None, explanation.baseline_layers))
+                sides.append(explanation.baseline)
+            base = sides.index(explanation.baseline)
+        found.append((explanation.quantized, explanation.quantize, explanation.layers))
+        pairs.append((base, len(found) - 1))
+    labels = _labels([side for side, _, _ in found])
+    engines = (Engine(label, *parts) for label, parts in zip(labels, found, strict=True))
+    return Report(tuple(engines), tuple(pairs))
+
+
+def _labels(sides: Sequence[Side]) -> list[str]:
+    several = len({side.provenance.batch for side in sides}) > 1
+    labels: list[str] = []
+    for side in sides:
+        label = side.provenance.name
+        if several:
+            label += f", batch {side.provenance.batch or '-'}"
+        names = (label, *(f"{label} ({number})" for number in range(2, len(sides) + 1)))
+        labels.append(next(name for name in names if name not in labels))
+    return labels
+
+
+def answer(explanation: Explanation) -> str:
+    """The answer in one sentence: figures of engines, no word about speed."""
+    side, cost, baseline = explanation.quantized, explanation.quantize, explanation.baseline
+    kernels, moved = count(side.kernels), megabytes(side.traffic_bytes)
+    if baseline is not None:
+        kernels += f" kernels instead of {count(baseline.kernels)}"
+        moved += f" instead of {megabytes(baseline.traffic_bytes)}"
+    else:
+        kernels += " kernel" if side.kernels == 1 else " kernels"
+    if not cost.sites:
+        return f"The engine runs {kernels} and moves {moved}: no tensor of its graph is quantized."
+    formats = " and ".join(text.upper() for text in sorted(set(explanation.sites["format"])))
+    at_least, at_most = cost.kernels_alone, cost.kernels_carrying
+    range_ = count(at_most) if at_least == at_most else f"{count(at_least)} to {count(at_most)}"
+    return (
+        f"In {formats} the engine runs {kernels} and moves {moved}: {count(side.weighted_in_8_bits)} of "
+        f"{count(side.weighted)} convolutions and gemms read 8-bit tensors, and {range_} of its kernels are there to "
+        "quantize."
+    )
+
+
+def tiles(baseline: Side | None, side: Side) -> tuple[Tile, ...]:
+    """The figures of the first screen, and those of a clock only where there was one."""
+    figures: list[tuple[str, int | None, int | None, Any]] = [
+        (label, None if baseline is None else figure(baseline), figure(side), unit)
+        for label, figure, unit in (
+            ("kernels", lambda one: one.kernels, count),
+            ("traffic", lambda one: one.traffic_bytes, megabytes),
+            ("written by convolutions", lambda one: one.conv_write_bytes, megabytes),
+            ("plan", lambda one: one.plan_bytes, mebibytes),
+            ("longest chain of kernels", lambda one: one.chain_kernels, count),
+            ("convs and gemms in 8 bits", lambda one: one.weighted_in_8_bits, count),
+        )
+    ]
+    shown = [
+        Tile(
+            label,
+            "" if before is None else unit(before),
+            "-" if after is None else unit(after),
+            "" if before is None or after is None else unit(after - before, signed=True),
+        )
+        for label, before, after, unit in figures
+    ]
+    return (*shown, *_clock_tiles(baseline, side))
+
+
+def _clock_tiles(baseline: Side | None, side: Side) -> list[Tile]:
+    shown = []
+    if side.latency is not None:
+        before = baseline.latency if baseline is not None else None
+        shown.append(
+            Tile(
+                f"latency, {side.latency.source}",
+                f"{before.median_ms:.3f} ms" if before else "",
+                f"{side.latency.median_ms:.3f} ms",
+                f"{side.latency.median_ms - before.median_ms:+.3f} ms" if before else "",
+            )
+        )
+    if side.layer_time is not None:
+        total = baseline.layer_time if baseline is not None else None
+        shown.append(
+            Tile(
+                f"sum of layer times, {side.layer_time.source}; not the latency",
+                f"{total.total_ms:.3f} ms" if total else "",
+                f"{side.layer_time.total_ms:.3f} ms",
+                f"{side.layer_time.total_ms - total.total_ms:+.3f} ms" if total else "",
+            )
+        )
+    return shown
+
+
+def waterfall(explanation: Explanation) -> tuple[Step, ...]:
+    """What lies between the two engines, a step for each group that changed; empty without a baseline.
+
+    Convolutions stand together with the epilogues that were split off them: alone, either would mislead. The steps add
+    up to the difference of the engines.
+    """
+    if explanation.baseline is None:
+        return ()
+    figures = ["kernels", "bytes"]
+    change = explanation.groups["quantized"][figures] - explanation.groups["baseline"][figures]
+    together = change.rename(index={"epilogue": "conv"}).groupby(level=0).sum()
+    has_epilogues = bool(explanation.groups.loc["epilogue", ("quantized", "kernels")])
+    steps = (
+        Step(
+            "conv with its epilogues" if group == "conv" and has_epilogues else _step_label(group),
+            group,
+            int(together.at[group, "kernels"]),
+            int(together.at[group, "bytes"]),
+        )
+        for group in GROUPS
+        if group in together.index
+    )
+    return tuple(step for step in steps if step.kernels or step.bytes)
+
+
+def _step_label(group: str) -> str:
+    return "quantize, nothing else" if group == "quantize" else group
+
+
+def shown_groups(explanation: Explanation) -> list[str]:
+    """Groups that hold kernels or bytes on either side, heaviest work first."""
+    figures = explanation.groups.loc[:, explanation.groups.columns.get_level_values(1).isin(["kernels", "bytes"])]
+    return [str(group) for group in figures.index[(figures != 0).any(axis=1)]]
+
+
+def top_findings(explanation: Explanation) -> tuple[Finding, ...]:
+    """The costliest findings but for the balance, which the first screen shows by itself."""
+    return tuple(finding for finding in explanation.findings if finding.key != "growth")[:TOP_FINDINGS]
+
+
+def predicted_against_seen(explanation: Explanation) -> dict[str, dict[str, int]]:
+    """Sites by prediction (of full TensorRT) and, within, by verdict (of what was compiled), those that occur."""
+    sites = explanation.sites
+    counted = pd.crosstab(sites["prediction"], sites["verdict"])
+    verdicts = [verdict for verdict in VERDICTS if verdict in counted.columns]
+    return {
+        prediction: {verdict: int(counted.at[prediction, verdict]) for verdict in verdicts}
+        for prediction in PREDICTIONS
+        if prediction in counted.index
+    }
+
+
+def modules(layers: pd.DataFrame, baseline_layers: pd.DataFrame | None) -> tuple[Module, ...]:
+    """The network as a tree of modules, by the paths in the names of ONNX nodes; the whole network comes first.
+
+    A kernel that computes nodes of several modules is counted under that of the first, so that a module's bytes are
+    those of its modules and its own, and the whole is the engine.
+    """
+    now, before = _by_path(layers), {} if baseline_layers is None else _by_path(baseline_layers)
+    paths = sorted({path[:depth] for path in (*now, *before) for depth in range(len(path) + 1)} | {()})
+    total: dict[tuple[str, ...], list[int]] = {path: [0, 0, 0] for path in paths}
+    by_group: dict[tuple[str, ...], dict[str, int]] = {path: {} for path in paths}
+    for table, place in ((now, 0), (before, 1)):
+        for path, rows in table.items():
+            for depth in range(len(path) + 1):
+                total[path[:depth]][place] += sum(moved for _, moved in rows)
+                if table is now:
+                    total[path[:depth]][2] += len(rows)
+                    for group, moved in rows:
+                        by_group[path[:depth]][group] = by_group[path[:depth]].get(group, 0) + moved
+    return tuple(
+        Module(
+            path="/".join(path),
+            parent="/".join(path[:-1]),
+            label=path[-1] if path else "",
+            bytes=total[path][0],
+            baseline_bytes=None if baseline_layers is None else total[path][1],
+            kernels=total[path][2],
+            group=max(by_group[path], key=by_group[path].__getitem__, default="other"),
+        )
+        for path in paths
+    )
+
+
+def module_path(nodes: Sequence[str]) -> tuple[str, ...]:
+    """Module of the first of some ONNX nodes: ``/layer1/layer1.0/conv1/Conv`` is in ``layer1 > 0 > conv1``.
+
+    PyTorch's exporter repeats a parent's name in its child's; it is shown once. A name without a path is a module of its
+    own.
+    """
+    if not nodes:
+        return (_NO_MODULE,)
+    parts = [part for part in nodes[0].split("/") if part]
+    parts = parts[:-1] if len(parts) > 1 else parts or [_NO_MODULE]
+    shortened = (
+        part.removeprefix(f"{before}.") if before and part != f"{before}." else part
+        for before, part in zip(["", *parts], parts, strict=False)
+    )
+    return tuple(shortened)
+
+
+def _by_path(layers: pd.DataFrame) -> dict[tuple[str, ...], list[tuple[str, int]]]:
+    kernels = layers[layers["kernel"]]
+    found: dict[tuple[str, ...], list[tuple[str, int]]] = {}
+    columns = (kernels[name] for name in ("work", "onnx_nodes", "group", "traffic_bytes"))
+    for work, nodes, group, moved in zip(*columns, strict=True):
+        found.setdefault(module_path(work or nodes), []).append((group, int(moved)))
+    return found
+
+
+def pivot(rows: Iterable[dict[str, Any]], columns: Iterable[str]) -> dict[str, list[Any]]:
+    """Rows as columns: a table that names each column once."""
+    rows = list(rows)
+    return {column: [row[column] for row in rows] for column in columns}
