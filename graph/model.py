@@ -42,10 +42,12 @@ class Node:
     subgraph_reads: tuple[str, ...] = ()
     """Tensors of this graph that the bodies of an If, Loop or Scan read; empty for other operations."""
 
-    @property
-    def reads(self) -> tuple[str, ...]:
-        """All tensors read, each once: inputs, then what the bodies read."""
-        return tuple(filter(None, dict.fromkeys(self.inputs + self.subgraph_reads)))
+    reads: tuple[str, ...] = field(init=False)
+    """All tensors read, each once: inputs, then what the bodies read."""
+
+    def __post_init__(self) -> None:
+        reads = tuple(filter(None, dict.fromkeys(self.inputs + self.subgraph_reads)))
+        object.__setattr__(self, "reads", reads)
 
     def integers(self, attribute: str) -> tuple[int, ...]:
         """Return an attribute of one or more integers; empty when the node does not have it."""
@@ -295,16 +297,22 @@ def graph_of(proto: onnx.ModelProto, *, name: str = "") -> ModelGraph:
 
 
 def _node(node: onnx.NodeProto, name: str) -> Node:
-    attributes = {attribute.name: _attribute(attribute) for attribute in node.attribute}
-    reads = [tensor for body in subgraphs(node) for tensor in _outer_reads(body)] if attributes else ()
+    attributes: dict[str, Attribute] = {}
+    reads: dict[str, None] = {}
+    for attribute in node.attribute:
+        value = _attribute(attribute)
+        if value is not None:
+            attributes[attribute.name] = value
+    if len(attributes) < len(node.attribute):
+        reads = dict.fromkeys(tensor for body in subgraphs(node) for tensor in _outer_reads(body))
     return Node(
         name=name,
         op=node.op_type,
         domain="" if node.domain == "ai.onnx" else node.domain,
         inputs=tuple(node.input),
         outputs=tuple(node.output),
-        attributes={key: value for key, value in attributes.items() if value is not None},
-        subgraph_reads=tuple(dict.fromkeys(reads)),
+        attributes=attributes,
+        subgraph_reads=tuple(reads),
     )
 
 

@@ -134,7 +134,7 @@ def _names(graph: ModelGraph, tensors: set[str], other: frozenset[str], known: s
         for reader in graph.readers(tensor)
         if reader.op not in ops.SHAPE_READERS and reader.op not in other and reader.name not in known
     }
-    return tuple(sorted(readers, key=graph.positions.__getitem__))
+    return tuple(sorted(readers, key=graph.positions.__getitem__) if len(readers) > 1 else readers)
 
 
 def _produced(graph: ModelGraph, tensor: str) -> tuple[Node | None, list[Node]]:
