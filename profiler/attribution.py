@@ -82,6 +82,9 @@ class Padding:
     zero_bytes: int
     """Bytes of the zeros."""
 
+    within_groups: bool
+    """Whether each channel is padded by itself, for a depthwise conv, instead of all of them at their end."""
+
 
 class EngineView:
     """An engine beside the ONNX graph that it was built from: who computes which node.
@@ -319,7 +322,7 @@ def _proven(layer: Layer) -> set[str]:
 
 
 def paddings(layer: Layer) -> tuple[Padding, ...]:
-    """Each block of zeros that a layer appends to the channels of what it reads; empty for a layer that pads nothing.
+    """Each block of zeros that a layer adds to the channels of what it reads; empty for a layer that pads nothing.
 
     It pads if an output is as wide in channels as an input and a constant of the output's dtype together, and both
     are equal to it in all else.
@@ -327,8 +330,24 @@ def paddings(layer: Layer) -> tuple[Padding, ...]:
     found = []
     for constant in (tensor for tensor in layer.constants if len(tensor.shape) > 2):
         for written in (tensor for tensor in layer.outputs if tensor.dtype_text == constant.dtype_text):
-            unpadded = (written.shape[0], written.shape[1] - constant.shape[1], *written.shape[2:])
-            if written.shape[2:] == constant.shape[2:] and any(read.shape == unpadded for read in layer.inputs):
-                found.append(Padding(unpadded[1], written.shape[1], constant.bytes or 0))
+            for read in layer.inputs:
+                if _appended(read.shape, constant.shape, written.shape):
+                    found.append(Padding(read.shape[1], written.shape[1], constant.bytes or 0, within_groups=False))
+                elif _interleaved(read.shape, constant.shape, written.shape):
+                    found.append(Padding(read.shape[1], written.shape[1], constant.bytes or 0, within_groups=True))
+                else:
+                    continue
                 break
     return tuple(found)
+
+
+def _appended(read: tuple[int, ...], zeros: tuple[int, ...], written: tuple[int, ...]) -> bool:
+    """Whether zeros of the same height and width are concatenated to the channels."""
+    same = len(read) == len(zeros) and read[:1] + read[2:] == zeros[:1] + zeros[2:]
+    return same and written == (read[0], read[1] + zeros[1], *read[2:])
+
+
+def _interleaved(read: tuple[int, ...], zeros: tuple[int, ...], written: tuple[int, ...]) -> bool:
+    """Whether every channel gets channels of zeros of its own: zeros of (N, C, added, ...), as for depthwise convs."""
+    same = len(zeros) == len(read) + 1 and zeros[:2] == read[:2] and zeros[3:] == read[2:]
+    return same and written == (read[0], read[1] * (1 + zeros[2]), *read[2:])

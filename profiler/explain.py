@@ -32,7 +32,7 @@ def explain(quantized: Run, baseline: Run | None = None, *, gpu: Gpu | None = No
     expected = predictions(view.graph, sites, FULL_TENSORRT, quantized.provenance.target)
     layers = layer_table(view)
     groups = {"quantized": group_table(view, layers, gpu)}
-    base_side = base_layers = None
+    base_side = base_view = base_layers = None
     if baseline is not None:
         base_view = EngineView(baseline.engine, baseline.graph)
         base_layers = layer_table(base_view)
@@ -45,6 +45,7 @@ def explain(quantized: Run, baseline: Run | None = None, *, gpu: Gpu | None = No
         predictions=expected,
         target=quantized.provenance.target,
         plan_bytes=quantized.provenance.plan_bytes,
+        baseline_view=base_view,
         baseline=base_layers,
         baseline_plan_bytes=None if baseline is None else baseline.provenance.plan_bytes,
     )

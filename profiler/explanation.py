@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import pandas as pd
 
@@ -151,8 +152,9 @@ class Finding:
     source: str
     """Where the remedy or the rule is documented, or what was observed."""
 
-    change: Mapping[str, str] = field(default_factory=dict)
-    """What to change in the recipe to try the remedy; empty if it is no change of a recipe."""
+    change: Mapping[str, Any] = field(default_factory=dict)
+    """What to change in the recipe to try the remedy, such as ``{"weights": "per-tensor"}`` or ``{"keep": nodes}``;
+    empty if it is no change of a recipe."""
 
     trials: tuple[Trial, ...] = ()
     """What came of trying the remedy; empty if it was not tried."""

@@ -14,7 +14,7 @@ from fusescope.graph.ops import WEIGHTED
 from fusescope.graph.reader_rules import ReaderRule, node_findings
 from fusescope.graph.rules import Prediction
 from fusescope.graph.sites import conv_precision
-from fusescope.profiler.attribution import EngineView, paddings
+from fusescope.profiler.attribution import EngineView, Padding, paddings
 from fusescope.profiler.explanation import Finding
 from fusescope.profiler.layers import Layer
 from fusescope.profiler.verdicts import Verdict
@@ -46,6 +46,9 @@ class Evidence:
 
     plan_bytes: int | None
     """Size of its plan."""
+
+    baseline_view: EngineView | None
+    """The baseline beside its graph; None without a baseline."""
 
     baseline: pd.DataFrame | None
     """The baseline's layer table; None without a baseline."""
@@ -82,7 +85,7 @@ def quantize_alone(evidence: Evidence) -> Iterator[Finding]:
             kernels=len(layers),
             bytes=_bytes(evidence.layers, layers),
             layers=layers,
-            nodes=_shown(verdict.site.tensor for verdict, _ in pairs),
+            nodes=_distinct(verdict.site.tensor for verdict, _ in pairs),
             remedy=rule.remedy,
             source=rule.source,
         )
@@ -113,7 +116,7 @@ def quantize_merged(evidence: Evidence) -> Iterator[Finding]:
         kernels=len(layers),
         bytes=int(second["quantize_bytes"].sum()),
         layers=layers,
-        nodes=_shown(verdict.site.tensor for verdict in merged),
+        nodes=_distinct(verdict.site.tensor for verdict in merged),
         remedy="",
         source=MICROPROBE,
     )
@@ -135,7 +138,7 @@ def split_epilogues(evidence: Evidence) -> Iterator[Finding]:
         kernels=len(layers),
         bytes=int(epilogues["traffic_bytes"].sum()),
         layers=layers,
-        nodes=_shown(epilogues["finishes"]),
+        nodes=_distinct(epilogues["finishes"]),
         remedy=PER_TENSOR,
         change={"weights": "per-tensor"},
         source=MICROPROBE,
@@ -160,7 +163,7 @@ def wide_conv_outputs(evidence: Evidence) -> Iterator[Finding]:
         kernels=len(wide),
         bytes=written,  # half of what is written, and as much again when it is read
         layers=tuple(row.index for row in wide),
-        nodes=_shown(name for row in wide for name in row.work),
+        nodes=_distinct(name for row in wide for name in row.work),
         remedy=PER_TENSOR,
         change={"weights": "per-tensor"},
         source=MICROPROBE,
@@ -175,24 +178,45 @@ def padded_channels(evidence: Evidence) -> Iterator[Finding]:
         if any(tensor.is_eight_bit for tensor in layer.outputs)
         for padding in paddings(layer)
     ]
-    if not found:
-        return
+    for within_groups in (False, True):
+        chosen = [(index, padding) for index, padding in found if padding.within_groups is within_groups]
+        if chosen:
+            yield _padding_finding(evidence, chosen, within_groups=within_groups)
+
+
+def _padding_finding(evidence: Evidence, found: list[tuple[int, Padding]], *, within_groups: bool) -> Finding:
     layers = tuple(dict.fromkeys(index for index, _ in found))
     widths = Counter(f"{padding.channels} to {padding.padded_channels}" for _, padding in found)
     listed = ", ".join(f"{count} from {width}" for width, count in widths.most_common())
-    yield Finding(
-        key="channel-padding",
-        title=f"{len(layers)} kernels pad channels with zeros",
-        detail=f"Channels: {listed}. The compiler pads the input of an 8-bit convolution to a multiple of 4 channels: "
-        "the Quantize before it writes, and the convolution reads, more than the model holds. The bytes here are the "
-        "zeros, written and read.",
+    carried = [name for index in layers for name in evidence.view.attributions[index].quantizes]
+    depthwise = _grouped_readers(evidence, carried) if within_groups else ()
+    what = "channels of depthwise convolutions" if within_groups else "channels"
+    unit = "each channel of a depthwise 8-bit convolution" if within_groups else "the input of an 8-bit convolution"
+    return Finding(
+        key="depthwise-padding" if within_groups else "channel-padding",
+        title=f"{_plural(len(layers), 'kernel pads', 'kernels pad')} {what} with zeros",
+        detail=f"Channels: {listed}. The compiler pads {unit} to a multiple of 4: the Quantize before it writes, and "
+        "the convolution reads, more than the model holds. The bytes here are the zeros, written and read.",
         kernels=len(layers),
         bytes=2 * sum(padding.zero_bytes for _, padding in found),
         layers=layers,
-        nodes=_shown(name for index in layers for name in evidence.view.attributions[index].quantizes),
-        remedy="train the model with widths that are multiples of 16, or keep these convolutions in high precision",
+        nodes=depthwise or tuple(carried),
+        remedy="keep depthwise convolutions in high precision: --keep NAME"
+        if within_groups
+        else "train the model with widths that are multiples of 16, or keep these convolutions in high precision",
         source="TensorRT-RTX support matrix: FP8 convolutions need 4-byte alignment; " + MICROPROBE,
+        change={"keep": depthwise} if depthwise else {},
     )
+
+
+def _grouped_readers(evidence: Evidence, quantizes: Iterable[str]) -> tuple[str, ...]:
+    """The grouped convs that read what `quantizes` write."""
+    wanted = set(quantizes)
+    readers = (
+        reader for verdict in evidence.judged if wanted & set(verdict.site.quantize) for reader in verdict.site.readers
+    )
+    grouped = (name for name in readers if max(evidence.view.graph.nodes[name].integers("group"), default=1) > 1)
+    return tuple(dict.fromkeys(grouped))
 
 
 def lost_convs(evidence: Evidence) -> Iterator[Finding]:
@@ -208,15 +232,17 @@ def lost_convs(evidence: Evidence) -> Iterator[Finding]:
     layers = _indices(layer for _, computing in lost for layer in computing)
     yield Finding(
         key="lost-8-bits",
-        title=f"{len(lost)} quantized convolutions or gemms run in high precision",
+        title=f"{_plural(len(lost), 'quantized convolution or gemm runs', 'quantized convolutions or gemms run')} "
+        "in high precision",
         detail="Both operands stand behind a Dequantize in the graph, but the kernel reads no 8-bit tensor: values are "
         "rounded to 8 bits, which costs accuracy and kernels, without the 8-bit multiplication.",
         kernels=len(layers),
         bytes=_bytes(evidence.layers, layers),
         layers=layers,
-        nodes=_shown(node for node, _ in lost),
+        nodes=tuple(node for node, _ in lost),
         remedy="keep them in high precision: --keep NAME",
         source="dtypes of the engine's own tensors",
+        change={"keep": tuple(node for node, _ in lost)},
     )
 
 
@@ -239,6 +265,7 @@ def documented_limits(evidence: Evidence) -> Iterator[Finding]:
             nodes=tuple(nodes),
             remedy=rule.remedy,
             source=rule.source,
+            change={"keep": tuple(nodes)},
         )
 
 
@@ -261,9 +288,46 @@ def weights_dequantized(evidence: Evidence) -> Iterator[Finding]:
         kernels=len(layers),
         bytes=_bytes(evidence.layers, layers),
         layers=layers,
-        nodes=_shown(name for layer in found for name in layer.onnx_nodes),
+        nodes=_distinct(name for layer in found for name in layer.onnx_nodes),
         remedy="keep their convolutions in high precision: --keep NAME",
         source=MICROPROBE,
+    )
+
+
+def left_convolutions(evidence: Evidence) -> Iterator[Finding]:
+    """Work that the baseline does inside its convolutions and the quantized engine in kernels of their own."""
+    if evidence.baseline_view is None:
+        return
+    inside = {
+        name
+        for attribution in evidence.baseline_view.attributions
+        if attribution.group == "conv"
+        for name in attribution.work
+    }
+    moved: dict[str, list[str]] = {}
+    layers: list[Layer] = []
+    for attribution in evidence.view.attributions:
+        left = [name for name in attribution.work if name in inside]
+        if attribution.group in {"conv", "epilogue"} or not left:
+            continue
+        layers.append(attribution.layer)
+        for name in left:
+            moved.setdefault(evidence.view.graph.nodes[name].op, []).append(name)
+    if not layers:
+        return
+    listed = ", ".join(f"{len(names)} {operation}" for operation, names in moved.items())
+    indices = _indices(layers)
+    yield Finding(
+        key="left-convolution",
+        title=f"{_plural(len(indices), 'kernel does', 'kernels do')} what the baseline does inside its convolutions",
+        detail=f"Of the baseline's convolutions left: {listed}. An 8-bit convolution of this compiler takes fewer "
+        "operations into its own kernel, so that their operands are written and read once more.",
+        kernels=len(indices),
+        bytes=_bytes(evidence.layers, indices),
+        layers=indices,
+        nodes=tuple(name for names in moved.values() for name in names),
+        remedy="",
+        source="both engines' own layers",
     )
 
 
@@ -299,6 +363,7 @@ PER_TENSOR = "scale the weights per tensor (--weights per-tensor), and check the
 
 FINDERS: Sequence[Callable[[Evidence], Iterable[Finding]]] = (
     growth,
+    left_convolutions,
     quantize_alone,
     quantize_merged,
     split_epilogues,
@@ -319,7 +384,7 @@ def _bytes(table: pd.DataFrame, indices: Sequence[int]) -> int:
     return int(table.loc[list(indices), "traffic_bytes"].sum())
 
 
-def _shown(names: Iterable[str]) -> tuple[str, ...]:
+def _distinct(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 

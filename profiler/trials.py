@@ -1,7 +1,8 @@
 """What came of trying a remedy: engines of one model whose recipes differ only in what the remedy changes."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from fusescope.profiler.explanation import Explanation, Finding, Trial
 
@@ -30,7 +31,7 @@ def _trials(explanation: Explanation, finding: Finding, others: Sequence[Explana
     own = explanation.quantized
     if not finding.change:
         return ()
-    wanted = {**own.provenance.recipe, **finding.change}
+    wanted = _changed(own.provenance.recipe, finding.change)
     return tuple(
         Trial(
             variant=other.quantized.provenance.name,
@@ -39,6 +40,12 @@ def _trials(explanation: Explanation, finding: Finding, others: Sequence[Explana
         )
         for other in others
         if other is not explanation
-        and other.quantized.provenance.recipe == wanted
+        and _changed(other.quantized.provenance.recipe, {}) == wanted
         and other.quantized.provenance.batch == own.provenance.batch
     )
+
+
+def _changed(recipe: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
+    """A recipe with a change, in a form that can be compared: of what is kept, the nodes and not the reasons."""
+    rest = {key: value for key, value in change.items() if key != "keep"}
+    return {**recipe, **rest, "kept": {*recipe.get("kept", ()), *change.get("keep", ())}}
