@@ -11,7 +11,14 @@ from fusescope.cli.options import FILE, ShapeType, build_options, force_option, 
 @click.command()
 @click.argument("model", type=FILE)
 @click.option("-o", "--output", type=FILE, required=True, help="Folder of the run to write.")
-@click.option("--shape", "shapes", type=ShapeType(), multiple=True, help="Fix the size of an input; repeatable.")
+@click.option(
+    "--shape",
+    "shapes",
+    type=ShapeType(),
+    multiple=True,
+    metavar="NAME=1x3x224x224",
+    help="Fix the size of an input; repeatable.",
+)
 @click.option("--name", default="", help="What to call the run in reports; the model's file name by default.")
 @build_options
 @force_option
@@ -51,8 +58,6 @@ def command(
     origin = run.provenance
     compiler = f"{runtime} {origin.runtime_version} for {origin.target}"
     click.echo(f"{len(run.engine.layers)} layers, compiled by {compiler}")
-    if run.engine.unread:
-        say(
-            f"{len(run.engine.unread)} lines of the dump could not be read; the first: {run.engine.unread[0].text[:200]}"
-        )
+    if unread := run.engine.unread:
+        say(f"{len(unread)} lines of the dump could not be read; the first: {unread[0].text[:200]}")
     say(f"wrote {output}")

@@ -16,7 +16,7 @@ FILE = click.Path(path_type=Path)
 class ShapeType(click.ParamType[tuple[str, tuple[int, ...]]]):
     """``NAME=1x3x224x224``."""
 
-    name = "NAME=1x3x224x224"
+    name = "shape"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None

@@ -84,7 +84,7 @@ class StudyResult:
     """Engines that could not be built."""
 
 
-class _Models:
+class Models:
     """The study's models, each made once: the given one with its weights, and one per variant."""
 
     def __init__(self, path: Path) -> None:
@@ -159,7 +159,7 @@ def _built(
     config: StudyConfig, jobs: tuple[Job, ...], folder: Path, *, force: bool, tell: Progress
 ) -> Iterator[tuple[Job, Run | UserError]]:
     """Every job with its run, or with the reason why there is none, in the order of the jobs."""
-    models = _Models(config.model)
+    models = Models(config.model)
     outcomes: list[tuple[Job, Run | UserError | Future[Run]]] = []
     with ThreadPoolExecutor(max_workers=_workers()) as pool:
         for job in jobs:
