@@ -354,7 +354,7 @@ def _describer(proto: onnx.ModelProto) -> Callable[[str], TensorInfo]:
     light = without_weights(proto)
     try:
         graph = onnx.shape_inference.infer_shapes(light).graph
-    except (onnx.shape_inference.InferenceError, ValueError, RuntimeError):
+    except (onnx.shape_inference.InferenceError, RuntimeError):  # RuntimeError: other C++ exceptions of onnx.
         graph = light.graph  # Shapes are a help, not a condition: go on with those that the file declares.
     stored = {tensor.name: tensor for tensor in graph.initializer}
     declared = {value.name: value for value in (*graph.output, *graph.input, *graph.value_info)}
