@@ -1,16 +1,17 @@
 """From explanations to what the report shows of them, as plain data: nothing here draws, and nothing computes anew."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
 
 from fusescope.graph.rules import PREDICTIONS
-from fusescope.profiler.explanation import Explanation, Finding, QuantizeCost, Side
+from fusescope.profiler.explanation import Coverage, Explanation, Finding, QuantizeCost, Side
 from fusescope.profiler.kinds import GROUPS
 from fusescope.profiler.verdicts import VERDICTS
-from fusescope.report.units import count, mebibytes, megabytes
+from fusescope.report.units import count, mebibytes, megabytes, plural
 
 TOP_FINDINGS = 3
 _NO_MODULE = "(no ONNX node)"
@@ -268,30 +269,42 @@ def modules(layers: pd.DataFrame, baseline_layers: pd.DataFrame | None) -> tuple
     A kernel that computes nodes of several modules is counted under that of the first, so that a module's bytes are
     those of its modules and its own, and the whole is the engine.
     """
-    now, before = _by_path(layers), {} if baseline_layers is None else _by_path(baseline_layers)
-    paths = sorted({path[:depth] for path in (*now, *before) for depth in range(len(path) + 1)} | {()})
-    total: dict[tuple[str, ...], list[int]] = {path: [0, 0, 0] for path in paths}
-    by_group: dict[tuple[str, ...], dict[str, int]] = {path: {} for path in paths}
-    for table, place in ((now, 0), (before, 1)):
-        for path, rows in table.items():
-            for depth in range(len(path) + 1):
-                total[path[:depth]][place] += sum(moved for _, moved in rows)
-                if table is now:
-                    total[path[:depth]][2] += len(rows)
-                    for group, moved in rows:
-                        by_group[path[:depth]][group] = by_group[path[:depth]].get(group, 0) + moved
+    totals: dict[tuple[str, ...], _Total] = {(): _Total()}
+    for path, kernel, group, moved in _placed(layers):
+        for depth in range(len(path) + 1):
+            total = totals.setdefault(path[:depth], _Total())
+            total.kernels += kernel
+            total.groups[group] += moved
+    for path, _, _, moved in _placed(baseline_layers) if baseline_layers is not None else ():
+        for depth in range(len(path) + 1):
+            totals.setdefault(path[:depth], _Total()).baseline_bytes += moved
     return tuple(
         Module(
             path="/".join(path),
             parent="/".join(path[:-1]),
             label=path[-1] if path else "",
-            bytes=total[path][0],
-            baseline_bytes=None if baseline_layers is None else total[path][1],
-            kernels=total[path][2],
-            group=max(by_group[path], key=by_group[path].__getitem__, default="other"),
+            bytes=total.groups.total(),
+            baseline_bytes=None if baseline_layers is None else total.baseline_bytes,
+            kernels=total.kernels,
+            group=max(total.groups, key=total.groups.__getitem__, default="other"),
         )
-        for path in paths
+        for path, total in sorted(totals.items())
     )
+
+
+@dataclass(slots=True)
+class _Total:
+    kernels: int = 0
+    baseline_bytes: int = 0
+    groups: Counter[str] = field(default_factory=Counter)
+
+
+def _placed(layers: pd.DataFrame) -> Iterator[tuple[tuple[str, ...], bool, str, int]]:
+    """Module path, whether it is a kernel, group and bytes of each layer that has any."""
+    columns = (layers[name] for name in ("work", "onnx_nodes", "kernel", "group", "traffic_bytes"))
+    for work, nodes, kernel, group, moved in zip(*columns, strict=True):
+        if kernel or moved:
+            yield module_path(work or nodes), bool(kernel), group, int(moved)
 
 
 def module_path(nodes: Sequence[str]) -> tuple[str, ...]:
@@ -311,16 +324,46 @@ def module_path(nodes: Sequence[str]) -> tuple[str, ...]:
     return tuple(shortened)
 
 
-def _by_path(layers: pd.DataFrame) -> dict[tuple[str, ...], list[tuple[str, int]]]:
-    kernels = layers[layers["kernel"]]
-    found: dict[tuple[str, ...], list[tuple[str, int]]] = {}
-    columns = (kernels[name] for name in ("work", "onnx_nodes", "group", "traffic_bytes"))
-    for work, nodes, group, moved in zip(*columns, strict=True):
-        found.setdefault(module_path(work or nodes), []).append((group, int(moved)))
-    return found
-
-
 def pivot(rows: Iterable[dict[str, Any]], columns: Iterable[str]) -> dict[str, list[Any]]:
     """Rows as columns: a table that names each column once."""
     rows = list(rows)
     return {column: [row[column] for row in rows] for column in columns}
+
+
+def told(steps: Iterable[Step]) -> str:
+    """A waterfall in words, for those who do not see it."""
+    return "; ".join(
+        f"{step.label} {count(step.kernels, signed=True)} kernels, {megabytes(step.bytes, signed=True)}" for step in steps
+    )
+
+
+def cautions(explanation: Explanation) -> tuple[str, ...]:
+    """What the first screen must warn of: weights and scales that are not the trained model's, and gaps."""
+    found = []
+    for side in (explanation.baseline, explanation.quantized):
+        if side is None:
+            continue
+        if side.provenance.weights != "as given":
+            found.append(f"Weights are {side.provenance.weights}.")
+        if side.provenance.scales.startswith("uncalibrated"):
+            found.append(f"Activation scales are {side.provenance.scales}.")
+    if missing := gaps(explanation.coverage):
+        found.append(f"Not all of the engine is understood: {'; '.join(missing)}.")
+    return tuple(dict.fromkeys(found))
+
+
+def gaps(coverage: Coverage) -> dict[str, tuple[str, ...]]:
+    """What fusescope did not understand of an engine, in words, with its items; empty if it understood all."""
+    lists = {
+        ("line of the dump could not be read", "lines of the dump could not be read"): coverage.unread_lines,
+        ("layer kind is unknown", "layer kinds are unknown"): coverage.unknown_kinds,
+        ("element type is unknown", "element types are unknown"): coverage.unknown_dtypes,
+        ("named ONNX node is not in the graph", "named ONNX nodes are not in the graph"): coverage.foreign_nodes,
+    }
+    found = {plural(len(items), *words): items for words, items in lists.items() if items}
+    if unsized := coverage.unsized_tensors:
+        found[plural(unsized, "tensor has", "tensors have") + " no known size and are not in the bytes"] = ()
+    if rest := coverage.layers - coverage.attributed_layers:
+        moved = coverage.traffic_bytes - coverage.attributed_bytes
+        found[f"{plural(rest, 'layer')} of unknown work, {megabytes(moved)} of traffic"] = ()
+    return found

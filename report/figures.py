@@ -1,0 +1,264 @@
+"""The figures of the report: the only module that knows plotly. It draws what `fusescope.report.shaping` hands it.
+
+A figure is what plotly.js takes: ``data`` and ``layout``. Colours of text, grid and paper are the page's, light or dark,
+and are set there. Plotly reads a few HTML tags in text: names are escaped, so that they show as they are.
+"""
+
+import html
+from collections.abc import Sequence
+from typing import Any
+
+import plotly.graph_objects as go
+
+from fusescope.profiler.explanation import Explanation
+from fusescope.profiler.kinds import GROUPS
+from fusescope.profiler.verdicts import VERDICTS
+from fusescope.report.palette import CHANGE_SCALE, GROUP_COLORS, VERDICT_COLORS
+from fusescope.report.shaping import Engine, Module, Step, shown_groups
+from fusescope.report.units import count, megabytes
+
+Figure = dict[str, Any]
+
+_MB = 1e6
+_LONGEST_NAME = 48
+_ROW_PX = 30
+_PANELS = {"xaxis": {"domain": [0, 0.46]}, "xaxis2": {"domain": [0.54, 1], "anchor": "y"}}
+_HATCH = {"shape": "/", "fillmode": "overlay", "size": 6, "solidity": 0.35}
+
+
+def waterfall_figure(explanation: Explanation, steps: Sequence[Step]) -> Figure:
+    """From the baseline to the quantized engine, in kernels and in bytes; below it what quantizing costs, a range."""
+    before, after, cost = explanation.baseline, explanation.quantized, explanation.quantize
+    assert before is not None, "a waterfall has two ends"
+    names = ["baseline", *(step.label for step in steps), "quantized"]
+    colors = [GROUP_COLORS["other"], *(GROUP_COLORS[step.group] for step in steps), GROUP_COLORS["other"]]
+    figures = (
+        ("x", [before.kernels, *(step.kernels for step in steps), after.kernels], 1, count),
+        ("x2", [before.traffic_bytes, *(step.bytes for step in steps), after.traffic_bytes], _MB, megabytes),
+    )
+    traces = []
+    for axis, values, unit, text in figures:
+        starts = [0, *(sum(values[: place + 1]) for place in range(len(steps))), 0]
+        shown = [text(values[0]), *(text(value, signed=True) for value in values[1:-1]), text(values[-1])]
+        traces.append(_bar(names, values, starts, colors, shown, axis, unit))
+    ranges = ((cost.kernels_alone, cost.kernels_carrying, 1, count), (cost.bytes_alone, cost.bytes_carrying, _MB, megabytes))
+    if cost.sites:
+        for axis, (least, most, unit, text) in zip(("x", "x2"), ranges, strict=True):
+            traces += _range(least, most, unit, text, axis)
+        names.append(_COST)
+    return _figure(traces, names, x="kernels", x2="traffic, MB")
+
+
+_COST = "cost of Quantize"
+
+
+def _bar(
+    names: Sequence[str],
+    values: Sequence[int],
+    starts: Sequence[int],
+    colors: Sequence[str],
+    shown: Sequence[str],
+    axis: str,
+    unit: float,
+) -> go.Bar:
+    return go.Bar(
+        orientation="h",
+        y=list(names),
+        x=[value / unit for value in values],
+        base=[start / unit for start in starts],
+        xaxis=axis,
+        marker={"color": list(colors)},
+        text=list(shown),
+        textposition="outside",
+        cliponaxis=False,
+        hovertemplate="%{y}: %{text}<extra></extra>",
+        showlegend=False,
+    )
+
+
+def _range(least: int, most: int, unit: float, text: Any, axis: str) -> list[go.Bar]:
+    color = GROUP_COLORS["quantize"]
+    common = {"orientation": "h", "y": [_COST], "xaxis": axis, "showlegend": False, "cliponaxis": False}
+    hover = f"at least {text(least)} (kernels that do nothing else), at most {text(most)} (all that carry one)<extra></extra>"
+    return [
+        go.Bar(x=[least / unit], marker={"color": color}, hovertemplate=hover, **common),
+        go.Bar(
+            x=[(most - least) / unit],
+            base=[least / unit],
+            marker={"color": color, "opacity": 0.45, "pattern": _HATCH},
+            text=[f"{text(least)} to {text(most)}"],
+            textposition="outside",
+            hovertemplate=hover,
+            **common,
+        ),
+    ]
+
+
+def groups_figure(explanation: Explanation) -> Figure:
+    """Kernels and bytes by group, the baseline beside the quantized engine."""
+    groups = shown_groups(explanation)
+    sides = [side for side in ("baseline", "quantized") if side in explanation.groups]
+    traces = []
+    for axis, figure, unit, text in (("x", "kernels", 1, count), ("x2", "bytes", _MB, megabytes)):
+        for side in reversed(sides):
+            values = [int(value) for value in explanation.groups.loc[groups, (side, figure)]]
+            traces.append(
+                go.Bar(
+                    orientation="h",
+                    name=side,
+                    y=groups,
+                    x=[value / unit for value in values],
+                    xaxis=axis,
+                    marker={
+                        "color": [GROUP_COLORS[group] for group in groups],
+                        "opacity": 0.55 if side == "baseline" else 1,
+                        "pattern": _HATCH if side == "baseline" else {},
+                    },
+                    text=[text(value) if value else "" for value in values],
+                    textposition="outside",
+                    cliponaxis=False,
+                    hovertemplate=f"{side} %{{y}}: %{{text}}<extra></extra>",
+                    showlegend=False,
+                )
+            )
+    return _figure(traces, groups, x="kernels", x2="traffic, MB", barmode="group", row_px=44)
+
+
+def engines_figure(engines: Sequence[Engine]) -> Figure:
+    """All engines of the report, a bar each, made of its groups."""
+    names = [_shown(engine.label) for engine in engines]
+    totals = [engine.layers.groupby("group")[["kernel", "traffic_bytes"]].sum() for engine in engines]
+    traces = []
+    for group in GROUPS:
+        for axis, figure, unit in (("x", "kernel", 1), ("x2", "traffic_bytes", _MB)):
+            values = [int(total[figure].get(group, 0)) for total in totals]
+            if any(values):
+                shown = "%{x:,d} kernels" if axis == "x" else "%{x:,.2f} MB"
+                traces.append(
+                    go.Bar(
+                        orientation="h",
+                        name=group,
+                        legendgroup=group,
+                        showlegend=axis == "x",
+                        y=list(range(len(names))),
+                        x=[value / unit for value in values],
+                        xaxis=axis,
+                        marker={"color": GROUP_COLORS[group]},
+                        hovertemplate=f"{group}: {shown}<extra></extra>",
+                    )
+                )
+    figure = _figure(traces, names, x="kernels", x2="traffic, MB", barmode="stack", legend=True)
+    figure["layout"]["yaxis"] |= {"tickvals": list(range(len(names))), "ticktext": names, "type": "linear"}
+    return figure
+
+
+def modules_figure(modules: Sequence[Module]) -> Figure:
+    """The network as a treemap: area is traffic; colour its change from the baseline, or the heaviest group."""
+    drawn = [module for module in modules if module.bytes]
+    changes = [_relative(module) for module in drawn]
+    compared = any(module.baseline_bytes is not None for module in drawn)
+    marker: dict[str, Any] = (
+        {
+            "colors": [max(-1.0, min(1.0, change)) for change in changes],
+            "colorscale": [list(stop) for stop in CHANGE_SCALE],
+            "cmin": -1,
+            "cmax": 1,
+            "cmid": 0,
+            "showscale": True,
+            "colorbar": {
+                "title": {"text": "bytes against<br>the baseline"},
+                "tickvals": [-1, -0.5, 0, 0.5, 1],
+                "ticktext": ["-100 %", "-50 %", "same", "+50 %", "+100 %<br>or more"],
+                "thickness": 12,
+                "outlinewidth": 0,
+            },
+        }
+        if compared
+        else {"colors": [GROUP_COLORS[module.group] for module in drawn]}
+    )
+    trace = go.Treemap(
+        ids=[html.escape(module.path) or "/" for module in drawn],
+        labels=[_shown(module.label) or "whole network" for module in drawn],
+        parents=["" if not module.path else html.escape(module.parent) or "/" for module in drawn],
+        values=[module.bytes for module in drawn],
+        branchvalues="total",
+        maxdepth=3,
+        marker={**marker, "cornerradius": 3},
+        customdata=[_module_text(module) for module in drawn],
+        texttemplate="<b>%{label}</b><br>%{customdata}",
+        hovertemplate="<b>%{label}</b><br>%{customdata}<extra></extra>",
+        tiling={"pad": 2},
+        pathbar={"thickness": 26},
+    )
+    return go.Figure(trace, {"template": "none", "height": 520, "margin": {"l": 0, "r": 0, "t": 30, "b": 0}}).to_dict()
+
+
+def _relative(module: Module) -> float:
+    if module.baseline_bytes is None:
+        return 0.0
+    return (module.bytes - module.baseline_bytes) / module.baseline_bytes if module.baseline_bytes else 1.0
+
+
+def _module_text(module: Module) -> str:
+    against = ""
+    if module.baseline_bytes is not None:
+        against = f"<br>{megabytes(module.bytes - module.baseline_bytes, signed=True)} against the baseline"
+    return f"{megabytes(module.bytes)} in {count(module.kernels)} kernels, most in {module.group}{against}"
+
+
+def reasons_figure(explanation: Explanation) -> Figure:
+    """Sites by reason (why the documented rules expect what they do), made of verdicts (what was compiled)."""
+    table = explanation.reasons
+    names = [html.escape(str(reason)) for reason in table.index]
+    traces = [
+        go.Bar(
+            orientation="h",
+            name=verdict,
+            y=names,
+            x=[int(value) for value in table[verdict]],
+            marker={"color": VERDICT_COLORS[verdict]},
+            text=[count(int(value)) if value else "" for value in table[verdict]],
+            textangle=0,
+            hovertemplate=f"%{{y}}<br>{verdict}: %{{x}} sites<extra></extra>",
+        )
+        for verdict in VERDICTS
+        if table[verdict].any()
+    ]
+    return _figure(traces, names, x="Quantize sites", barmode="stack", legend=True)
+
+
+def _figure(
+    traces: Sequence[go.Bar],
+    names: Sequence[str],
+    *,
+    x: str,
+    x2: str = "",
+    barmode: str = "overlay",
+    legend: bool = False,
+    row_px: int = _ROW_PX,
+) -> Figure:
+    """Horizontal bars, first name on top; with `x2` two panels side by side that share the names."""
+    layout: dict[str, Any] = {
+        "template": "none",
+        "barmode": barmode,
+        "bargap": 0.25,
+        "height": row_px * len(names) + 70 + 40 * legend,
+        "margin": {"l": 10, "r": 50, "t": 10 + 40 * legend, "b": 45},
+        "yaxis": {"autorange": "reversed", "automargin": True, "showgrid": False, "ticks": ""},
+        "xaxis": {"title": {"text": x}, "rangemode": "tozero"},
+        "showlegend": legend,
+        "legend": {"orientation": "h", "y": 1, "yanchor": "bottom", "x": 0, "traceorder": "normal"},
+    }
+    if x2:
+        layout["xaxis"] |= _PANELS["xaxis"]
+        layout["xaxis2"] = {"title": {"text": x2}, "rangemode": "tozero", **_PANELS["xaxis2"]}
+    return go.Figure(list(traces), layout).to_dict()
+
+
+def _shown(name: str) -> str:
+    """A name as plotly shows it: escaped, and cut in the middle if it is very long."""
+    if len(name) > _LONGEST_NAME:
+        half = _LONGEST_NAME // 2
+        name = f"{name[:half]}…{name[-half:]}"
+    return html.escape(name)
+
