@@ -28,7 +28,7 @@ from fusescope.profiler.runtimes import CompileOptions
 from fusescope.study.config import read_config
 from fusescope.study.runner import Models
 config = read_config(Path(sys.argv[1]))
-models = Models(config.model)
+models = Models(config)
 total = 0.0
 for index, variant in enumerate((None, *config.variant)):
     model = prepare(with_batch(models.of(variant), 1), "alone")

@@ -5,7 +5,16 @@ from typing import Any
 
 import click
 
-from fusescope.cli.options import FILE, ShapeType, build_options, force_option, json_option, print_json, say
+from fusescope.cli.options import (
+    FILE,
+    ShapeType,
+    build_options,
+    force_option,
+    half_option,
+    json_option,
+    print_json,
+    say,
+)
 
 
 @click.command()
@@ -20,6 +29,7 @@ from fusescope.cli.options import FILE, ShapeType, build_options, force_option, 
     help="Fix the size of an input; repeatable.",
 )
 @click.option("--name", default="", help="What to call the run in reports; the model's file name by default.")
+@half_option
 @build_options
 @force_option
 @json_option
@@ -28,6 +38,7 @@ def command(
     output: Path,
     shapes: tuple[tuple[str, tuple[int, ...]], ...],
     name: str,
+    dtype: str | None,
     runtime: str,
     timeout: float,
     force: bool,
@@ -44,11 +55,13 @@ def command(
     from fusescope.graph.files import refuse_existing
     from fusescope.profiler.build import build, load_with_weights, prepare
     from fusescope.profiler.runtimes import CompileOptions
+    from fusescope.quant.half import to_half
 
     refuse_existing(output, force=force)
     workspace = asked.pop("workspace")
     options = CompileOptions(**asked, workspace_bytes=None if workspace is None else workspace << 20)
-    compilable = prepare(load_with_weights(model), model.name, dict(shapes))
+    proto = load_with_weights(model)
+    compilable = prepare(to_half(proto) if dtype else proto, model.name, dict(shapes))
     for renamed in compilable.renamed:
         say(f"renamed node {renamed.old!r} to {renamed.new!r}")
     run = build(compilable, output, runtime=runtime, options=options, name=name or model.stem, timeout_s=timeout)

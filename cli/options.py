@@ -33,6 +33,9 @@ class ShapeType(click.ParamType[tuple[str, tuple[int, ...]]]):
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
 force_option = click.option("--force", is_flag=True, help="Replace an output that exists.")
+half_option = click.option(
+    "--dtype", type=click.Choice(["fp16"]), help="Convert a float32 model to this first; as it is by default."
+)
 gpu_option = click.option("--gpu", metavar="NAME", help="Give floors for this GPU, such as RTX-5090.")
 
 

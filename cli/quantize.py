@@ -5,7 +5,7 @@ from typing import Literal
 
 import click
 
-from fusescope.cli.options import FILE, force_option, json_option, print_json, say
+from fusescope.cli.options import FILE, force_option, half_option, json_option, print_json, say
 
 
 @click.command()
@@ -34,6 +34,7 @@ from fusescope.cli.options import FILE, force_option, json_option, print_json, s
     help="One scale per output channel, or one per weight tensor.",
 )
 @click.option("--keep", multiple=True, metavar="PATTERN", help="Keep matching convolutions in high precision.")
+@half_option
 @force_option
 @json_option
 def command(
@@ -43,6 +44,7 @@ def command(
     placement: Literal["conv-inputs"],
     weights: Literal["per-channel", "per-tensor"],
     keep: tuple[str, ...],
+    dtype: str | None,
     force: bool,
     as_json: bool,
 ) -> None:
@@ -54,11 +56,13 @@ def command(
     """
     from fusescope.graph.files import refuse_existing, write_bytes
     from fusescope.graph.model import load_proto
+    from fusescope.quant.half import to_half
     from fusescope.quant.insert import quantize
 
     refuse_existing(output, force=force)
+    proto = load_proto(model)
     result = quantize(
-        load_proto(model),
+        to_half(proto) if dtype else proto,
         format=number_format,
         placement=placement,
         weights=weights,

@@ -1,6 +1,5 @@
 """Writing files so that nothing is ever half-written."""
 
-import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -38,8 +37,10 @@ def replacing(path: Path) -> Iterator[Path]:
         yield temporary
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
-        os.replace(temporary, path)
+        temporary.replace(path)
     except OSError as error:
+        if error.filename and not Path(error.filename).absolute().is_relative_to(path.absolute().parent):
+            raise  # it is about another place: not ours to explain
         raise UserError(
             f"cannot be written ({error.strerror or error})",
             where=path,

@@ -66,6 +66,9 @@ class StudyConfig(_Section):
     model: Path
     """ONNX file of the unquantized model, relative to the TOML file."""
 
+    dtype: Literal["fp16"] | None = None
+    """Convert a float32 model to this first; the model as it is if not given."""
+
     title: str = ""
     """Title of the report; the model's name if not given."""
 

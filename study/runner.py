@@ -23,6 +23,7 @@ from fusescope.profiler.gpus import Gpu, gpu_named
 from fusescope.profiler.run import RECORD, Run, read_run
 from fusescope.profiler.runtimes import CompileOptions
 from fusescope.profiler.trials import with_trials
+from fusescope.quant.half import to_half
 from fusescope.quant.insert import quantize
 from fusescope.study.config import StudyConfig, Variant
 
@@ -87,16 +88,19 @@ class StudyResult:
 class Models:
     """The study's models, each made once: the given one with its weights, and one per variant."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, config: StudyConfig) -> None:
+        self._config = config
         self._quantized: dict[str, onnx.ModelProto] = {}
 
     @cached_property
     def baseline(self) -> onnx.ModelProto:
-        proto = load_with_weights(self._path)
-        return fill(proto) if is_structure_only(proto) else proto
+        """The given model with its weights, or with seeded values if it is structure-only."""
+        proto = load_with_weights(self._config.model)
+        filled = fill(proto) if is_structure_only(proto) else proto
+        return to_half(filled) if self._config.dtype else filled
 
     def of(self, variant: Variant | None) -> onnx.ModelProto:
+        """The model of a variant; the baseline for None."""
         if variant is None:
             return self.baseline
         if variant.name not in self._quantized:
@@ -144,11 +148,11 @@ def plan(config: StudyConfig) -> tuple[Job, ...]:
     source = hashlib.sha256(config.model.read_bytes()).hexdigest()
     settings = config.build.model_dump(exclude={"timeout_s"})
     compiler = _compiler_version()
-    baseline = _element_type(config.model)
+    baseline = config.dtype or _element_type(config.model)
 
     def job(batch: int, variant: Variant | None) -> Job:
         recipe = None if variant is None else variant.model_dump()
-        asked = [source, batch, recipe, settings, compiler, __version__]
+        asked = [source, config.dtype, batch, recipe, settings, compiler, __version__]
         request = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
         return Job(batch, variant, baseline if variant is None else variant.name, request)
 
@@ -159,7 +163,7 @@ def _built(
     config: StudyConfig, jobs: tuple[Job, ...], folder: Path, *, force: bool, tell: Progress
 ) -> Iterator[tuple[Job, Run | UserError]]:
     """Every job with its run, or with the reason why there is none, in the order of the jobs."""
-    models = Models(config.model)
+    models = Models(config)
     outcomes: list[tuple[Job, Run | UserError | Future[Run]]] = []
     with ThreadPoolExecutor(max_workers=_workers()) as pool:
         for job in jobs:
