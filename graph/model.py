@@ -354,8 +354,10 @@ def _describer(proto: onnx.ModelProto) -> Callable[[str], TensorInfo]:
     light = without_weights(proto)
     try:
         graph = onnx.shape_inference.infer_shapes(light).graph
-    except (onnx.shape_inference.InferenceError, RuntimeError):  # RuntimeError: other C++ exceptions of onnx.
-        graph = light.graph  # Shapes are a help, not a condition: go on with those that the file declares.
+    except (onnx.shape_inference.InferenceError, RuntimeError, ValueError):
+        # Shapes are a help, not a condition: go on with those that the file declares. The other two are what
+        # exceptions of onnx's C++ become, such as length_error on an If without inputs.
+        graph = light.graph
     stored = {tensor.name: tensor for tensor in graph.initializer}
     declared = {value.name: value for value in (*graph.output, *graph.input, *graph.value_info)}
 

@@ -1,6 +1,6 @@
 """Quantize sites: the activation tensors that are quantized, what makes them and who reads them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -146,8 +146,7 @@ def _produced(graph: ModelGraph, tensor: str) -> tuple[Node | None, list[Node]]:
             break
         path += nodes
         tensor = base
-    path.sort(key=lambda node: graph.positions[node.name])
-    return producer, path
+    return producer, _in_order(graph, path)
 
 
 def _through(graph: ModelGraph, node: Node) -> tuple[str | None, list[Node]]:
@@ -188,7 +187,11 @@ def _read_by(graph: ModelGraph, quantize: list[Node]) -> tuple[list[Node], list[
                 pending.append(reader.outputs[0])
             else:
                 readers[reader.name] = reader
-    return list(dequantize.values()), sorted(readers.values(), key=lambda node: graph.positions[node.name])
+    return _in_order(graph, dequantize.values()), _in_order(graph, readers.values())
+
+
+def _in_order(graph: ModelGraph, nodes: Iterable[Node]) -> list[Node]:
+    return sorted(nodes, key=lambda node: graph.positions[node.name])
 
 
 def _real_readers(graph: ModelGraph, tensor: str) -> Iterator[Node]:

@@ -41,7 +41,9 @@ def copy_node(
     if not any(True for _ in subgraphs(node)):
         copy.CopyFrom(node)
         return
-    copy.name, copy.op_type, copy.domain = node.name, node.op_type, node.domain
+    for field in ("name", "op_type", "domain", "overload"):
+        if node.HasField(field):
+            setattr(copy, field, getattr(node, field))
     copy.input.extend(node.input)
     copy.output.extend(node.output)
     for attribute in node.attribute:
