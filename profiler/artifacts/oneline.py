@@ -6,23 +6,26 @@ always writes, in their order. Read off dumps of TensorRT 11.0 and TensorRT-RTX 
 """
 
 import re
-from collections.abc import Iterator
 
 from fusescope.graph.errors import UserError
 from fusescope.profiler.layers import Engine, Layer, Tensor, UnreadLine
 
 HEADER = "Layers:"
+_IO_HEADER = "I/O Tensors:"
 
 _FIELD = re.compile(r", ([A-Z]\w*): ")
+_SIZES = r"(?:-?[0-9]{1,18}(?:,-?[0-9]{1,18})*)?"
+# A name ends at the first word that must follow it, for good (?>...): a line made to mislead takes linear time too.
 _TENSOR = re.compile(
-    r" \{ Name: (?P<name>.*?), Dimensions: \[(?P<shape>[-\d,]*)\]"
-    r"(?:, Strides: \[(?P<strides>[-\d,]*)\])?(?:, StrideOrder: \[[-\d,]*\])?"
+    rf" \{{ Name: (?>(?P<name>.*?), Dimensions: \[)(?P<shape>{_SIZES})\]"
+    rf"(?:, Strides: \[(?P<strides>{_SIZES})\])?(?:, StrideOrder: \[{_SIZES}\])?"
     r", Datatype: (?P<dtype>[^,]+?), Format: (?P<layout>[^{}]*?) ?\}(?:,|$)"
 )
 _IO = re.compile(
-    r" Name: (?P<name>.*?), IOMode: (?P<mode>Input|Output), DataType: (?P<dtype>[^,]+)"
-    r", Dimensions: \[(?P<shape>[-\d,]*)\]"
+    r" Name: (?>(?P<name>.*?), IOMode: )(?P<mode>Input|Output), DataType: (?P<dtype>[^,]+)"
+    rf", Dimensions: \[(?P<shape>{_SIZES})\]"
 )
+_NUMBER = re.compile("[0-9]{1,18}")
 _ONNX_NODE = re.compile(r"\[ONNX Layer: (?P<node>.*)\](?P<note>[^\]]*)", re.DOTALL)
 _SEPARATORS = re.compile("[\x1e\x1f]")
 
@@ -39,12 +42,17 @@ def read_oneline(text: str) -> Engine:
     Raises:
         UserError: The text is no such dump, or no line of it can be read as a layer.
     """
-    lines = text.split("\n")
-    if lines[0].strip() != HEADER:
-        raise UserError(f"is not an engine dump: it begins with {lines[0][:60]!r}, not with {HEADER!r}")
+    header, *lines = text.split("\n")
+    if header.strip() != HEADER:
+        raise UserError(f"is not an engine dump: it begins with {header[:60]!r}, not with {HEADER!r}")
+    if _IO_HEADER not in lines:
+        raise UserError(f"is cut short: it has no {_IO_HEADER!r}", where="engine dump")
+    end = lines.index(_IO_HEADER)
     layers: list[Layer] = []
     unread: list[UnreadLine] = []
-    for number, line in _layer_lines(lines):
+    for number, line in enumerate(lines[:end], start=2):
+        if not line:
+            continue
         layer = _layer(line, index=len(layers))
         if layer is None:
             unread.append(UnreadLine(number, line))
@@ -53,7 +61,7 @@ def read_oneline(text: str) -> Engine:
     if not layers:
         shown = f": line {unread[0].number} reads {unread[0].text[:120]!r}" if unread else ""
         raise UserError(f"holds no layer that can be read{shown}", where="engine dump")
-    io = [match for line in lines if (match := _IO.match(line))]
+    io = [match for line in lines[end:] if (match := _IO.match(line))]
     return Engine(
         layers=tuple(layers),
         inputs=tuple(_io_tensor(match) for match in io if match["mode"] == "Input"),
@@ -62,16 +70,9 @@ def read_oneline(text: str) -> Engine:
     )
 
 
-def _layer_lines(lines: list[str]) -> Iterator[tuple[int, str]]:
-    for number, line in enumerate(lines[1:], start=2):
-        if not line.strip():
-            return
-        yield number, line
-
-
 def _layer(line: str, index: int) -> Layer | None:
     head, has_inputs, rest = line.partition(", Inputs: [")
-    name, has_kind, kind = head.removeprefix("Name: ").partition(", LayerType: ")
+    name, has_kind, kind = head.removeprefix("Name: ").rpartition(", LayerType: ")
     reads, has_outputs, rest = rest.partition("], Outputs: [")
     reads, _, constant_text = reads.partition("], Constants: [")
     written, has_end, tail = _closed(rest)
@@ -83,7 +84,7 @@ def _layer(line: str, index: int) -> Layer | None:
     first, *pairs = _FIELD.split(fields_text)
     fields = dict(zip(pairs[::2], pairs[1::2], strict=True))
     stream, event = fields.pop("StreamId", "0"), fields.pop("EventId", None)
-    if first or not stream.isdecimal() or not (event is None or event.isdecimal()):
+    if first or not all(_NUMBER.fullmatch(number) for number in (stream, event or "0")):
         return None
     nodes, notes = _metadata(metadata.removeprefix(" "))
     return Layer(
