@@ -356,7 +356,7 @@ def _describer(proto: onnx.ModelProto) -> Callable[[str], TensorInfo]:
         graph = onnx.shape_inference.infer_shapes(light).graph
     except (onnx.shape_inference.InferenceError, RuntimeError, ValueError):
         # Shapes are a help, not a condition: go on with those that the file declares. The other two are what
-        # exceptions of onnx's C++ become, such as length_error on an If without inputs.
+        # exceptions of onnx's C++ become, such as length_error on a Loop of one input.
         graph = light.graph
     stored = {tensor.name: tensor for tensor in graph.initializer}
     declared = {value.name: value for value in (*graph.output, *graph.input, *graph.value_info)}

@@ -25,8 +25,13 @@ class Renamed:
     """Position among all nodes of the file, in `all_nodes` order, from 0."""
 
 
+_WITH_BODIES = frozenset({"FlexAttention", "If", "Loop", "Scan", "SequenceMap"})  # by onnx.defs: all that have bodies
+
+
 def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
     """Yield the bodies that a node (If, Loop, Scan) runs."""
+    if node.op_type not in _WITH_BODIES:
+        return
     for attribute in node.attribute:
         if attribute.type == onnx.AttributeProto.GRAPH:
             yield attribute.g

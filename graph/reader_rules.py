@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 
 from fusescope.graph import ops
 from fusescope.graph.model import ModelGraph, Node
@@ -68,21 +69,34 @@ def node_findings(graph: ModelGraph, runtime: str = "tensorrt", target: str | No
         Findings in topological order of the nodes; a node may have several.
     """
     return tuple(
-        NodeFinding(node.name, rule) for node in graph.nodes.values() for rule in _limits(graph, node, runtime, target)
+        NodeFinding(node.name, rule)
+        for node in graph.nodes.values()
+        for rule in _limits(graph, node, _rules_for(runtime, target, blocking=False))
     )
 
 
 def blocking_rule(graph: ModelGraph, node: Node, runtime: str, target: str | None) -> ReaderRule | None:
     """Return the first limit that keeps a reader of 8 bits in high precision; None if there is none."""
-    return next((rule for rule in _limits(graph, node, runtime, target) if rule.blocks), None)
+    return next(_limits(graph, node, _rules_for(runtime, target, blocking=True)), None)
 
 
-def _limits(graph: ModelGraph, node: Node, runtime: str, target: str | None) -> Iterator[ReaderRule]:
-    """Yield the limits that concern a node, in the order of the table."""
+@cache
+def _rules_for(runtime: str, target: str | None, *, blocking: bool) -> tuple[ReaderRule, ...]:
+    """Return the rules of a runtime and target, all or only those that block."""
+    return tuple(
+        rule
+        for rule in READER_RULES
+        if runtime in rule.runtimes
+        and (rule.targets is None or target in rule.targets)
+        and (rule.blocks or not blocking)
+    )
+
+
+def _limits(graph: ModelGraph, node: Node, rules: tuple[ReaderRule, ...]) -> Iterator[ReaderRule]:
+    """Yield those of `rules` that concern a node, in the order of the table."""
     formats = {operand_format(graph, tensor) for tensor in node.inputs} - {None}
-    for rule in READER_RULES if formats else ():
-        here = runtime in rule.runtimes and (rule.targets is None or target in rule.targets)
-        if here and (rule.formats is None or rule.formats & formats) and rule.applies(graph, node):
+    for rule in rules if formats else ():
+        if (rule.formats is None or rule.formats & formats) and rule.applies(graph, node):
             yield rule
 
 
