@@ -327,3 +327,19 @@ def test_other_sums(net: Any) -> None:
     net.input("x")
     net.op("AveragePool", "x", name="pool", kernel_shape=[3, 3], pads=[1] * 4)
     assert kind(net, net.op("Add", "x", "pool", name="sum")) == "sum"
+
+
+def test_hourglass_skip_is_a_fuse_sum(net: Any) -> None:
+    """A branch that went down and was resized up again has another resolution than the skip beside it."""
+    net.input("x")
+    net.conv("x", name="down", strides=[2, 2])
+    net.op("Resize", "down", "", net.constant("scales", [1, 1, 2, 2]), name="up", mode="nearest")
+    assert kind(net, net.op("Add", "up", "x", name="sum")) == "fuse sum"
+
+
+def test_branches_are_counted_through_casts(net: Any) -> None:
+    """A chain of Adds stays one sum where an exporter put a Cast or Identity between them."""
+    net.input("x")
+    one, two, three = (block(net, "x", name=name) for name in "abc")
+    inner = net.op("Identity", net.op("Add", one, two, name="inner"), name="same")
+    assert kind(net, net.op("Add", inner, three, name="outer")) == "fuse sum"

@@ -256,3 +256,22 @@ def test_filling_a_model_with_weights_is_a_mistake(net: Any) -> None:
     net.conv("x", name="conv")
     with pytest.raises(ValueError, match="only a structure-only model"):
         fill(net.proto("conv"))
+
+
+def test_transposed_convs_keep_the_variance(net: Any) -> None:
+    """Each output of a transposed conv with stride sums only the taps that fall on it."""
+    net.input("x", 1, 64, 8, 8)
+    weight = net.constant("w", np.ones((64, 128, 4, 4)))
+    net.op("ConvTranspose", "x", weight, name="y", strides=[2, 2])
+    values = weights(fill(strip(net.proto("y"))))["w"]
+    assert values.std() == pytest.approx(np.sqrt(2 / (64 * 4 * 4 / 4)), rel=0.05)
+
+
+@pytest.mark.parametrize("name", ["hrnet_w18", "resnet50", "efficientnet_b0"])
+def test_samples_are_small_valid_models(name: str) -> None:
+    """The samples have no weights, pass the checker and are well under 1 MB."""
+    path = Path(__file__).parents[2] / "samples" / f"{name}.onnx"
+    assert path.stat().st_size < 500_000
+    proto = onnx.load(path)
+    onnx.checker.check_model(proto, full_check=True)
+    assert is_structure_only(proto)
