@@ -12,6 +12,7 @@ import onnx.checker
 import onnx.shape_inference
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
+from fusescope.graph.collector import without_collector
 from fusescope.graph.errors import UserError
 from fusescope.graph.names import Renamed, planned_names, subgraphs
 from fusescope.graph.weights import without_weights
@@ -268,6 +269,7 @@ def read_graph(path: Path) -> ModelGraph:
     return graph_of(load_proto(path), name=path.name)
 
 
+@without_collector
 def graph_of(proto: onnx.ModelProto, *, name: str = "") -> ModelGraph:
     """Make the graph of a model, with dtypes and shapes as far as ONNX infers them; `proto` stays as it is.
 

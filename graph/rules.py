@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from fusescope.graph.collector import without_collector
 from fusescope.graph.model import ModelGraph
 from fusescope.graph.reader_rules import blocking_rule, node_findings
 from fusescope.graph.sites import QuantizeSite, conv_precision, operand_format
@@ -114,6 +115,7 @@ def predict(graph: ModelGraph, site: QuantizeSite, runtime: str = "tensorrt", ta
     return Prediction(rule.prediction, rule.name, reason, rule.explanation, rule.source, rule.remedy, tuple(blocking))
 
 
+@without_collector
 def predictions(
     graph: ModelGraph, sites: Iterable[QuantizeSite], runtime: str = "tensorrt", target: str | None = None
 ) -> tuple[Prediction, ...]:

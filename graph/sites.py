@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from fusescope.graph import ops
+from fusescope.graph.collector import without_collector
 from fusescope.graph.model import ModelGraph, Node, Shape
 from fusescope.graph.sums import is_sum, sum_kind
 from fusescope.graph.walk import pointwise_base
@@ -46,6 +47,7 @@ class QuantizeSite:
     """ONNX element type of the tensor before it is quantized, in lower case; "" when unknown."""
 
 
+@without_collector
 def quantize_sites(graph: ModelGraph) -> tuple[QuantizeSite, ...]:
     """Find the Quantize sites of a model, in topological order of their first Quantize.
 

@@ -1,5 +1,7 @@
 """The process that compiles: ``python -m fusescope.profiler.worker REQUEST.json FOLDER``.
 
+REQUEST names a runtime, options and either one ``model``, or ``models`` by name, each with a folder of its name in FOLDER.
+
 An engine is built in a process of its own, so that a crash inside TensorRT is an error message, not the end of a
 study. The worker writes into FOLDER what the compiler says while it says it, and `OUTCOME` last.
 """
@@ -9,7 +11,7 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from fusescope.profiler.runtimes import CompileOptions, runtime_named
+from fusescope.profiler.runtimes import CompileOptions, Runtime, runtime_named
 
 BUILD_LOG = "build.log"
 LAYERS = "layers.txt"
@@ -19,16 +21,26 @@ DUMP_NOTE = f"(the engine dump is in {LAYERS})"
 
 
 def work(request: Path, folder: Path) -> None:
-    """Compile what `request` asks for and write log, dump, plan and outcome into `folder`."""
+    """Compile what `request` asks for and write log, dump, plan and outcome of each model."""
     asked = json.loads(request.read_text(encoding="utf-8"))
     runtime = runtime_named(asked["runtime"])
+    options = CompileOptions(**asked["options"])
+    if "model" in asked:
+        compile_into(folder, runtime, Path(asked["model"]), options)
+    for name, model in asked.get("models", {}).items():
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        compile_into(folder / name, runtime, Path(model), options)
+
+
+def compile_into(folder: Path, runtime: Runtime, model: Path, options: CompileOptions) -> None:
+    """Compile one model and write log, dump, plan and, last, the outcome into `folder`."""
     # Unbuffered, so that a crash of the compiler leaves its last words.
     with (folder / BUILD_LOG).open("wb", buffering=0) as stream:
 
         def log(severity: str, message: str) -> None:
             stream.write(f"[{severity}] {message}\n".encode("utf-8", "replace"))
 
-        compiled = runtime.compile_model(Path(asked["model"]), CompileOptions(**asked["options"]), log)
+        compiled = runtime.compile_model(model, options, log)
         if compiled.dump:
             log("V", DUMP_NOTE)
     if compiled.plan is not None:
