@@ -1,7 +1,7 @@
 """The figures of the report: the only module that knows plotly. It draws what `fusescope.report.shaping` hands it.
 
-A figure is what plotly.js takes: ``data`` and ``layout``. Colours of text, grid and paper are the page's, light or dark,
-and are set there. Plotly reads a few HTML tags in text: names are escaped, so that they show as they are.
+A figure is what plotly.js takes: ``data`` and ``layout``. Colours of text, grid and paper are the page's, light or
+dark, and are set there. Plotly reads a few HTML tags in text: names are escaped, so that they show as they are.
 """
 
 import html
@@ -23,7 +23,9 @@ _MB = 1e6
 _LONGEST_NAME = 48
 _ROW_PX = 30
 _PANELS = {"xaxis": {"domain": [0, 0.46]}, "xaxis2": {"domain": [0.54, 1], "anchor": "y"}}
-_HATCH = {"shape": "/", "fillmode": "overlay", "size": 6, "solidity": 0.35}
+_HATCH = {"shape": "/", "fillmode": "replace", "size": 6, "solidity": 0.5}
+_HEADROOM = 1.22
+"""How much longer an axis is than its longest bar: room for the figure at the bar's end."""
 
 
 def waterfall_figure(explanation: Explanation, steps: Sequence[Step]) -> Figure:
@@ -41,7 +43,10 @@ def waterfall_figure(explanation: Explanation, steps: Sequence[Step]) -> Figure:
         starts = [0, *(sum(values[: place + 1]) for place in range(len(steps))), 0]
         shown = [text(values[0]), *(text(value, signed=True) for value in values[1:-1]), text(values[-1])]
         traces.append(_bar(names, values, starts, colors, shown, axis, unit))
-    ranges = ((cost.kernels_alone, cost.kernels_carrying, 1, count), (cost.bytes_alone, cost.bytes_carrying, _MB, megabytes))
+    ranges = (
+        (cost.kernels_alone, cost.kernels_carrying, 1, count),
+        (cost.bytes_alone, cost.bytes_carrying, _MB, megabytes),
+    )
     if cost.sites:
         for axis, (least, most, unit, text) in zip(("x", "x2"), ranges, strict=True):
             traces += _range(least, most, unit, text, axis)
@@ -78,17 +83,17 @@ def _bar(
 
 def _range(least: int, most: int, unit: float, text: Any, axis: str) -> list[go.Bar]:
     color = GROUP_COLORS["quantize"]
-    common = {"orientation": "h", "y": [_COST], "xaxis": axis, "showlegend": False, "cliponaxis": False}
-    hover = f"at least {text(least)} (kernels that do nothing else), at most {text(most)} (all that carry one)<extra></extra>"
+    common: dict[str, Any] = {"orientation": "h", "y": [_COST], "xaxis": axis, "showlegend": False, "cliponaxis": False}
+    hover = f"at least {text(least)} (kernels that do nothing else), at most {text(most)} (all that carry one)"
+    common["hovertemplate"] = hover + "<extra></extra>"
     return [
-        go.Bar(x=[least / unit], marker={"color": color}, hovertemplate=hover, **common),
+        go.Bar(x=[least / unit], marker={"color": color}, **common),
         go.Bar(
             x=[(most - least) / unit],
             base=[least / unit],
-            marker={"color": color, "opacity": 0.45, "pattern": _HATCH},
+            marker={"color": color, "pattern": _HATCH},
             text=[f"{text(least)} to {text(most)}"],
             textposition="outside",
-            hovertemplate=hover,
             **common,
         ),
     ]
@@ -100,7 +105,7 @@ def groups_figure(explanation: Explanation) -> Figure:
     sides = [side for side in ("baseline", "quantized") if side in explanation.groups]
     traces = []
     for axis, figure, unit, text in (("x", "kernels", 1, count), ("x2", "bytes", _MB, megabytes)):
-        for side in reversed(sides):
+        for side in sides:
             values = [int(value) for value in explanation.groups.loc[groups, (side, figure)]]
             traces.append(
                 go.Bar(
@@ -111,7 +116,6 @@ def groups_figure(explanation: Explanation) -> Figure:
                     xaxis=axis,
                     marker={
                         "color": [GROUP_COLORS[group] for group in groups],
-                        "opacity": 0.55 if side == "baseline" else 1,
                         "pattern": _HATCH if side == "baseline" else {},
                     },
                     text=[text(value) if value else "" for value in values],
@@ -166,10 +170,14 @@ def modules_figure(modules: Sequence[Module]) -> Figure:
             "cmid": 0,
             "showscale": True,
             "colorbar": {
-                "title": {"text": "bytes against<br>the baseline"},
+                "orientation": "h",
+                "title": {"text": "bytes against the same module of the baseline", "side": "top"},
                 "tickvals": [-1, -0.5, 0, 0.5, 1],
-                "ticktext": ["-100 %", "-50 %", "same", "+50 %", "+100 %<br>or more"],
-                "thickness": 12,
+                "ticktext": ["-100 %", "-50 %", "the same", "+50 %", "+100 % or more"],
+                "y": 0,
+                "yanchor": "top",
+                "len": 0.6,
+                "thickness": 10,
                 "outlinewidth": 0,
             },
         }
@@ -177,26 +185,40 @@ def modules_figure(modules: Sequence[Module]) -> Figure:
         else {"colors": [GROUP_COLORS[module.group] for module in drawn]}
     )
     trace = go.Treemap(
-        ids=[html.escape(module.path) or "/" for module in drawn],
+        ids=[_escaped(module.path) or "/" for module in drawn],
         labels=[_shown(module.label) or "whole network" for module in drawn],
-        parents=["" if not module.path else html.escape(module.parent) or "/" for module in drawn],
+        parents=["" if not module.path else _escaped(module.parent) or "/" for module in drawn],
         values=[module.bytes for module in drawn],
         branchvalues="total",
         maxdepth=3,
-        marker={**marker, "cornerradius": 3},
+        marker={**marker, "cornerradius": 3, "line": {"color": "#FFFFFF", "width": 1}},
+        text=[_tile_text(module) for module in drawn],
         customdata=[_module_text(module) for module in drawn],
-        texttemplate="<b>%{label}</b><br>%{customdata}",
+        texttemplate="<b>%{label}</b><br>%{text}",
         hovertemplate="<b>%{label}</b><br>%{customdata}<extra></extra>",
         tiling={"pad": 2},
         pathbar={"thickness": 26},
     )
-    return go.Figure(trace, {"template": "none", "height": 520, "margin": {"l": 0, "r": 0, "t": 30, "b": 0}}).to_dict()
+    layout = {
+        "template": "none",
+        "height": 560,
+        "margin": {"l": 0, "r": 0, "t": 30, "b": 70 if compared else 0},
+        "uniformtext": {"minsize": 10, "mode": "hide"},
+    }
+    return go.Figure(trace, layout).to_dict()
 
 
 def _relative(module: Module) -> float:
     if module.baseline_bytes is None:
         return 0.0
     return (module.bytes - module.baseline_bytes) / module.baseline_bytes if module.baseline_bytes else 1.0
+
+
+def _tile_text(module: Module) -> str:
+    """The bytes, and the change below them: short, since a tile without room shows no text."""
+    if module.baseline_bytes is None:
+        return megabytes(module.bytes)
+    return f"{megabytes(module.bytes)}<br>{megabytes(module.bytes - module.baseline_bytes, signed=True)}"
 
 
 def _module_text(module: Module) -> str:
@@ -209,7 +231,7 @@ def _module_text(module: Module) -> str:
 def reasons_figure(explanation: Explanation) -> Figure:
     """Sites by reason (why the documented rules expect what they do), made of verdicts (what was compiled)."""
     table = explanation.reasons
-    names = [html.escape(str(reason)) for reason in table.index]
+    names = [_escaped(str(reason)) for reason in table.index]
     traces = [
         go.Bar(
             orientation="h",
@@ -244,15 +266,27 @@ def _figure(
         "bargap": 0.25,
         "height": row_px * len(names) + 70 + 40 * legend,
         "margin": {"l": 10, "r": 50, "t": 10 + 40 * legend, "b": 45},
-        "yaxis": {"autorange": "reversed", "automargin": True, "showgrid": False, "ticks": ""},
-        "xaxis": {"title": {"text": x}, "rangemode": "tozero"},
+        "yaxis": {"autorange": "reversed", "automargin": True, "showgrid": False, "ticks": "", "ticklabelstandoff": 6},
+        "xaxis": {"title": {"text": x}, "range": _extent(traces, "x")},
         "showlegend": legend,
         "legend": {"orientation": "h", "y": 1, "yanchor": "bottom", "x": 0, "traceorder": "normal"},
     }
     if x2:
         layout["xaxis"] |= _PANELS["xaxis"]
-        layout["xaxis2"] = {"title": {"text": x2}, "rangemode": "tozero", **_PANELS["xaxis2"]}
+        layout["xaxis2"] = {"title": {"text": x2}, "range": _extent(traces, "x2"), **_PANELS["xaxis2"]}
     return go.Figure(list(traces), layout).to_dict()
+
+
+def _extent(traces: Sequence[go.Bar], axis: str) -> list[float]:
+    """From nothing to the end of the longest bar of an axis, stacked or not, and room for its text."""
+    ends: dict[Any, float] = {}
+    for trace in traces:
+        if (trace.xaxis or "x") != axis:
+            continue
+        stacked = trace.base is None and trace.textposition != "outside"
+        for name, value, base in zip(trace.y, trace.x, trace.base or [0] * len(trace.x), strict=True):
+            ends[name] = ends.get(name, 0) + value if stacked else max(ends.get(name, 0), base, base + value)
+    return [0, (max(ends.values(), default=0) or 1) * _HEADROOM]
 
 
 def _shown(name: str) -> str:
@@ -260,5 +294,9 @@ def _shown(name: str) -> str:
     if len(name) > _LONGEST_NAME:
         half = _LONGEST_NAME // 2
         name = f"{name[:half]}…{name[-half:]}"
-    return html.escape(name)
+    return _escaped(name)
 
+
+def _escaped(text: str) -> str:
+    """Text that plotly shows as it is: it knows ``&lt;``, but not ``&quot;``."""
+    return html.escape(text, quote=False)

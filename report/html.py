@@ -1,4 +1,4 @@
-"""The interactive report: one HTML file that holds all it needs and opens without a network. Only this module knows jinja2.
+"""The interactive report: one HTML file that holds all it needs. Only this module knows jinja2.
 
 Names come from other people's models: jinja2 escapes them in the page, the data block is JSON without ``<``, the script
 writes text only as text, and a Content-Security-Policy allows nothing but the two scripts of the file, by their hashes.
@@ -102,7 +102,7 @@ def _figures(explanations: Sequence[Explanation], report: shaping.Report) -> dic
 def _environment() -> Environment:
     environment = Environment(
         loader=PackageLoader("fusescope.report"),
-        autoescape=lambda name: name is None or not name.endswith((".js", ".css")),
+        autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -127,6 +127,6 @@ def _policy(*scripts: str) -> str:
 
 
 def _json(data: Any) -> str:
-    """JSON that is safe inside a script element: ASCII, and no character that HTML reads."""
-    text = json.dumps(data, allow_nan=False, separators=(",", ":"))
+    """JSON that is safe inside a script element: it has no character that HTML reads."""
+    text = json.dumps(data, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

@@ -1,8 +1,8 @@
 """One colour per thing, everywhere the same: groups, verdicts, predictions.
 
-The strong colours are those of Okabe and Ito (Color Universal Design, https://jfly.uni-koeln.de/color/), made to be told
-apart by colour-blind people; they go to what most engines are made of. The rest is taken from Paul Tol's muted scheme
-(https://sronpersonalpages.nl/~pault/). A colour never stands alone: there is always a word beside it.
+The strong colours are those of Okabe and Ito (Color Universal Design, https://jfly.uni-koeln.de/color/), made to be
+told apart by colour-blind people; they go to what most engines are made of. The rest is taken from Paul Tol's muted
+scheme (https://sronpersonalpages.nl/~pault/). A colour never stands alone: there is always a word beside it.
 """
 
 from collections.abc import Mapping

@@ -227,8 +227,8 @@ def waterfall(explanation: Explanation) -> tuple[Step, ...]:
         Step(
             "conv with its epilogues" if group == "conv" and has_epilogues else _step_label(group),
             group,
-            int(together.at[group, "kernels"]),
-            int(together.at[group, "bytes"]),
+            int(together.loc[group, "kernels"]),
+            int(together.loc[group, "bytes"]),
         )
         for group in GROUPS
         if group in together.index
@@ -257,7 +257,7 @@ def predicted_against_seen(explanation: Explanation) -> dict[str, dict[str, int]
     counted = pd.crosstab(sites["prediction"], sites["verdict"])
     verdicts = [verdict for verdict in VERDICTS if verdict in counted.columns]
     return {
-        prediction: {verdict: int(counted.at[prediction, verdict]) for verdict in verdicts}
+        prediction: {verdict: int(counted.loc[prediction, verdict]) for verdict in verdicts}
         for prediction in PREDICTIONS
         if prediction in counted.index
     }
@@ -308,20 +308,12 @@ def _placed(layers: pd.DataFrame) -> Iterator[tuple[tuple[str, ...], bool, str, 
 
 
 def module_path(nodes: Sequence[str]) -> tuple[str, ...]:
-    """Module of the first of some ONNX nodes: ``/layer1/layer1.0/conv1/Conv`` is in ``layer1 > 0 > conv1``.
+    """Module of the first ONNX node: ``/layer1/layer1.0/conv1/Conv`` is in ``layer1``, ``layer1.0``, ``conv1``.
 
-    PyTorch's exporter repeats a parent's name in its child's; it is shown once. A name without a path is a module of its
-    own.
+    A name without a path is a module of its own.
     """
-    if not nodes:
-        return (_NO_MODULE,)
-    parts = [part for part in nodes[0].split("/") if part]
-    parts = parts[:-1] if len(parts) > 1 else parts or [_NO_MODULE]
-    shortened = (
-        part.removeprefix(f"{before}.") if before and part != f"{before}." else part
-        for before, part in zip(["", *parts], parts, strict=False)
-    )
-    return tuple(shortened)
+    parts = [part for part in nodes[0].split("/") if part] if nodes else []
+    return tuple(parts[:-1] if len(parts) > 1 else parts or [_NO_MODULE])
 
 
 def pivot(rows: Iterable[dict[str, Any]], columns: Iterable[str]) -> dict[str, list[Any]]:
@@ -333,7 +325,8 @@ def pivot(rows: Iterable[dict[str, Any]], columns: Iterable[str]) -> dict[str, l
 def told(steps: Iterable[Step]) -> str:
     """A waterfall in words, for those who do not see it."""
     return "; ".join(
-        f"{step.label} {count(step.kernels, signed=True)} kernels, {megabytes(step.bytes, signed=True)}" for step in steps
+        f"{step.label} {count(step.kernels, signed=True)} kernels, {megabytes(step.bytes, signed=True)}"
+        for step in steps
     )
 
 

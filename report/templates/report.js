@@ -6,7 +6,8 @@
   const MB = 1e6;
 
   const grouped = new Intl.NumberFormat("en-US");
-  const megabytes = (bytes) => (bytes / MB).toLocaleString("en-US", { maximumSignificantDigits: bytes >= 1e7 ? 4 : 3 });
+  const megabytes = (bytes, digits) =>
+    (bytes / MB).toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
 
   /** An element with properties and children; text is only ever set as text. */
   function make(tag, properties = {}, ...children) {
@@ -35,10 +36,12 @@
   function template() {
     const style = getComputedStyle(document.documentElement);
     const color = (name) => style.getPropertyValue(name).trim();
-    const axis = { gridcolor: color("--grid"), zerolinecolor: color("--line"), linecolor: color("--line"), automargin: true };
+    const title = { font: { size: 13, color: color("--soft") } };
+    const axis = { title, gridcolor: color("--grid"), zerolinecolor: color("--line"), linecolor: color("--line"), automargin: true };
     return {
       layout: {
         font: { color: color("--ink"), family: getComputedStyle(document.body).fontFamily, size: 13 },
+        modebar: { bgcolor: "rgba(0,0,0,0)", color: color("--soft"), activecolor: color("--ink") },
         paper_bgcolor: "rgba(0,0,0,0)",
         plot_bgcolor: "rgba(0,0,0,0)",
         hoverlabel: { font: { family: getComputedStyle(document.body).fontFamily } },
@@ -96,19 +99,18 @@
       this.only = null;
       this.chosen.clear();
       this.open.clear();
-      this.host.replaceChildren(this.filters(), this.total, make("div", { className: "scroll" }, this.frame()), this.pages);
+      this.host.replaceChildren(this.filters(), this.total, make("div", { className: "scroll tall", tabIndex: 0 }, this.frame()), this.pages);
       this.update();
     }
 
     frame() {
-      const cells = this.spec.columns.map((column) => {
+      this.heads = this.spec.columns.map((column) => {
         const button = make("button", { type: "button", title: data.help[this.spec.kind][column.key] ?? "" }, column.label);
         const cell = make("th", { scope: "col", className: column.number ? "number" : "" }, button);
-        button.addEventListener("click", () => this.sortBy(column, cell));
+        button.addEventListener("click", () => this.sortBy(column));
         return cell;
       });
-      this.heads = cells;
-      return make("table", { className: "rows" }, make("thead", {}, make("tr", {}, ...cells)), this.body);
+      return make("table", { className: "rows" }, make("thead", {}, make("tr", {}, ...this.heads)), this.body);
     }
 
     filters() {
@@ -164,12 +166,9 @@
       this.all.focus({ preventScroll: true });
     }
 
-    sortBy(column, cell) {
+    sortBy(column) {
       const down = this.sort.key === column.key ? !this.sort.down : Boolean(column.number) && column.key !== "index";
-      this.sort = { key: column.key, down };
-      this.heads.forEach((head) => head.removeAttribute("aria-sort"));
-      cell.setAttribute("aria-sort", down ? "descending" : "ascending");
-      this.narrow(() => {});
+      this.narrow(() => (this.sort = { key: column.key, down }));
     }
 
     turn(by) {
@@ -216,6 +215,10 @@
       const shown = this.rows.slice(start, start + PAGE);
       this.body.replaceChildren(...shown.flatMap((row) => this.line(row)));
       if (!shown.length) this.body.append(make("tr", {}, make("td", { colSpan: this.spec.columns.length }, "no row passes the filters")));
+      this.heads.forEach((head, place) => {
+        if (this.spec.columns[place].key !== this.sort.key) head.removeAttribute("aria-sort");
+        else head.setAttribute("aria-sort", this.sort.down ? "descending" : "ascending");
+      });
       this.total.textContent = this.spec.total(this.rows, this.source, this.size);
       this.label.textContent = `${grouped.format(start + 1)} to ${grouped.format(start + shown.length)} of ${grouped.format(this.rows.length)}`;
       this.back.disabled = this.page === 0;
@@ -270,9 +273,10 @@
     return Array.isArray(value) ? value.map((item) => (typeof item === "number" ? String(item) : item)).join(", ") : value;
   }
 
+  const plural = (number, one) => `${grouped.format(number)} ${one}${number === 1 ? "" : "s"}`;
   const sum = (column, rows) => rows.reduce((total, row) => total + (column[row] ?? 0), 0);
   const count = (values) => grouped.format(values.length);
-  const size = (value) => (value ? megabytes(value) : "0");
+  const size = (value) => (value ? megabytes(value, 3) : "0");
 
   const FLAGS = { carries_quantize: "carries Quantize", pads: "pads", dequantizes: "dequantizes", partial: "partial" };
 
@@ -322,8 +326,8 @@
         },
       ],
       total: (rows, source, all) =>
-        `${count(rows)} of ${grouped.format(all)} layers: ${grouped.format(sum(source.kernel, rows))} kernels, ` +
-        `${megabytes(sum(source.traffic_bytes, rows))} MB of traffic`,
+        `${count(rows)} of ${plural(all, "layer")}: ${plural(sum(source.kernel, rows), "kernel")}, ` +
+        `${megabytes(sum(source.traffic_bytes, rows), 1)} MB of traffic`,
     };
   }
 
@@ -353,7 +357,7 @@
         kernels: (indices) =>
           make("button", { type: "button", className: "link", onclick: () => showLayers(indices, "layers of this site") }, `show ${words(indices)}`),
       },
-      total: (rows, source, all) => `${count(rows)} of ${grouped.format(all)} sites`,
+      total: (rows, source, all) => `${count(rows)} of ${plural(all, "site")}`,
     };
   }
 
@@ -418,7 +422,7 @@
   tabs.forEach((tab, place) => {
     tab.addEventListener("click", () => {
       show(place);
-      history.replaceState(null, "", `#explanation-${place}`);
+      history.replaceState(null, "", `#engine-${place}`);
     });
     tab.addEventListener("keydown", (event) => {
       const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
@@ -429,6 +433,6 @@
     });
   });
 
-  const asked = Number(location.hash.match(/^#explanation-(\d+)$/)?.[1] ?? 0);
+  const asked = Number(location.hash.match(/^#engine-(\d+)$/)?.[1] ?? 0);
   show(asked < data.explanations.length ? asked : 0);
 })();
