@@ -3,7 +3,8 @@
 The metadata of a layer says where it comes from, not what it computes: a kernel that pads the input of a conv names
 that conv, and so does one that finishes what a conv began. The rules that tell them apart:
 
-* A conv or gemm is computed by the layers whose kind or tokens say so; where there is none, by those that name it.
+* A conv or gemm is computed by the layers naming it whose kind says so; where there is none, by those whose tokens say
+  so; where there is none either, by all that name it.
 * A named conv that another layer computes is a border: of a layer that feeds the conv's kernel, only named nodes before
   the conv are its work; of a layer that reads from the conv's kernel, only named nodes after it.
 * Of a layer that writes a Quantize's 8-bit tensor, only named nodes upstream of that Quantize are its work.
@@ -23,7 +24,8 @@ TRANSPARENT = ALIAS | MOVES
 """Operations that compute nothing: they rename, convert or move."""
 
 _FINISHING = POINTWISE | TRANSPARENT | {"BatchNormalization"}
-_HEAVY = frozenset({"conv", "gemm", "norm", "resize"})
+_MULTIPLYING = frozenset({"conv", "gemm"})
+_HEAVY = _MULTIPLYING | {"norm", "resize"}
 _LAYOUT = frozenset({"copy", "reformat"})
 
 
@@ -204,7 +206,7 @@ class EngineView:
             direction=direction,
             finishes=finishes,
             pads=bool(paddings(layer)),
-            dequantizes=reads_8_bits and not writes_8_bits and group not in {"conv", "gemm"},
+            dequantizes=reads_8_bits and not writes_8_bits and group not in _MULTIPLYING,
             partial=tokens(layer.name)[-1:] == ("Etc",),
         )
 
@@ -290,12 +292,9 @@ class EngineView:
 
 def _computing(named_by: tuple[Layer, ...]) -> tuple[Layer, ...]:
     """Those of the layers naming a conv or gemm that compute it."""
-    multiplying = tuple(layer for layer in named_by if _multiplies(layer))
-    return multiplying or named_by
-
-
-def _multiplies(layer: Layer) -> bool:
-    return bool({kind_group(layer.kind), *_proven(layer)} & {"conv", "gemm"})
+    by_kind = tuple(layer for layer in named_by if kind_group(layer.kind) in _MULTIPLYING)
+    by_tokens = tuple(layer for layer in named_by if _proven(layer) & _MULTIPLYING)
+    return by_kind or by_tokens or named_by
 
 
 def _feeds(first: Layer, second: Layer) -> bool:

@@ -338,10 +338,10 @@ def growth(evidence: Evidence) -> Iterator[Finding]:
     before, after = evidence.baseline, evidence.layers
     kernels = int(after["kernel"].sum() - before["kernel"].sum())
     moved = int(after["traffic_bytes"].sum() - before["traffic_bytes"].sum())
-    plan = (evidence.plan_bytes or 0) - (evidence.baseline_plan_bytes or 0)
-    known = evidence.plan_bytes is not None and evidence.baseline_plan_bytes is not None
+    plan = 0
     parts = [f"{kernels:+d} kernels", f"{_mb(moved, sign=True)} of traffic"]
-    if known:
+    if evidence.plan_bytes is not None and evidence.baseline_plan_bytes is not None:
+        plan = evidence.plan_bytes - evidence.baseline_plan_bytes
         parts.append(f"{plan / (1 << 20):+.1f} MiB of plan")
     if kernels <= 0 and moved <= 0 and plan <= 0:
         return

@@ -123,15 +123,19 @@ def reason_table(judged: tuple[Verdict, ...], reasons: tuple[str, ...], layers: 
     owner: dict[int, str] = {}
     for verdict, reason in zip(judged, reasons, strict=True):
         for kernel in verdict.kernels:
-            owner.setdefault(kernel.index, reason)
+            if layers.loc[kernel.index, "carries_quantize"]:
+                owner.setdefault(kernel.index, reason)
     sites = pd.DataFrame({"reason": reasons, "verdict": [verdict.verdict for verdict in judged]})
-    kernels = layers.loc[list(owner)].assign(reason=list(owner.values()))
-    counted = kernels.groupby("reason").agg(
-        kernels=("index", "size"),
-        kernels_alone=("group", lambda groups: int((groups == "quantize").sum())),
-        bytes=("traffic_bytes", "sum"),
-        quantize_bytes=("quantize_bytes", "sum"),
+    kernels = layers.loc[list(owner)]
+    counted = pd.DataFrame(
+        {
+            "reason": list(owner.values()),
+            "kernels": 1,
+            "kernels_alone": kernels["group"] == "quantize",
+            "bytes": kernels["traffic_bytes"],
+            "quantize_bytes": kernels["quantize_bytes"],
+        }
     )
     table = pd.crosstab(sites["reason"], sites["verdict"]).reindex(columns=list(VERDICTS), fill_value=0)
     table.insert(0, "sites", sites.groupby("reason").size())
-    return table.join(counted).fillna(0).astype(int).sort_values(["sites"], ascending=False)
+    return table.join(counted.groupby("reason").sum()).fillna(0).astype(int).sort_values(["sites"], ascending=False)

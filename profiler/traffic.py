@@ -142,7 +142,7 @@ def _sizes(graph: ModelGraph, tensor: str) -> tuple[int, ...] | None:
 
 def _operations_per_s(gpu: Gpu, layer: Layer) -> float | None:
     """Highest published rate at the dtype of the layer's operands; FP32 may run as TF32, bounded by the FP16 rate."""
-    names = {tensor.dtype_name for tensor in layer.inputs}
+    names = {tensor.dtype_name for tensor in layer.reads}  # a conv may quantize its own input: then its weights tell
     peak = gpu.fp8_tflops if "fp8" in names else gpu.int8_tops if "int8" in names else gpu.fp16_tflops
     return None if peak is None else peak * 1e12
 
