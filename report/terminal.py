@@ -12,6 +12,7 @@ from fusescope.graph.sites import QuantizeSite
 from fusescope.profiler.explanation import Coverage, Explanation, Finding, Side
 from fusescope.profiler.verdicts import VERDICTS
 from fusescope.report.documents import records
+from fusescope.report.shaping import answer
 from fusescope.report.units import count, mebibytes, megabytes, plural
 
 _FINDINGS_SHOWN = 6
@@ -21,7 +22,7 @@ _PIPE_WIDTH = 120
 
 def print_explanation(explanation: Explanation, console: Console | None = None) -> None:
     """Print an explanation: the balance, the groups, the Quantizes, the findings, and what is expected elsewhere."""
-    console = console or _console()
+    console = console or plain_console()
     _print_heading(explanation, console)
     console.print(_balance(explanation.baseline, explanation.quantized))
     console.print(_groups(explanation))
@@ -35,8 +36,8 @@ def print_explanation(explanation: Explanation, console: Console | None = None) 
 
 def print_comparison(explanations: Sequence[Explanation], console: Console | None = None) -> None:
     """Print one line per engine of a study."""
-    console = console or _console()
-    table = _table(
+    console = console or plain_console()
+    table = plain_table(
         "engine", "batch", "kernels", "only quantize", "traffic", "plan", "convs, gemms in 8 bits", title="Engines"
     )
     seen: set[tuple[str, int | None]] = set()
@@ -59,20 +60,22 @@ def print_comparison(explanations: Sequence[Explanation], console: Console | Non
 
 
 def print_sites(
-    sites: Sequence[QuantizeSite], predictions: Sequence[Prediction], console: Console | None = None
+    sites: Sequence[QuantizeSite],
+    predictions: Sequence[Prediction],
+    console: Console | None = None,
+    *,
+    by: str = "by the documented rules",
 ) -> None:
-    """Print how many sites the documented rules expect what of, by reason, and then the sites."""
-    console = console or _console()
+    """Print how many sites are expected to become what, by reason, and then the sites; `by` says whose rules."""
+    console = console or plain_console()
     by_reason: dict[tuple[str, str], list[QuantizeSite]] = {}
     for site, prediction in zip(sites, predictions, strict=True):
         by_reason.setdefault((prediction.prediction, prediction.reason), []).append(site)
-    summary = _table(
-        "sites", "expected", "reason", title=f"{plural(len(sites), 'Quantize site')}, by the documented rules", left=1
-    )
+    summary = plain_table("sites", "expected", "reason", title=f"{plural(len(sites), 'Quantize site')}, {by}", left=1)
     for (expected, reason), members in sorted(by_reason.items(), key=lambda item: -len(item[1])):
         summary.add_row(count(len(members)), expected, escape(reason))
     console.print(summary)
-    listing = _table("tensor", "expected", "producer", "readers", "high-precision readers", left=5)
+    listing = plain_table("tensor", "expected", "producer", "readers", "high-precision readers", left=5)
     for site, prediction in zip(sites, predictions, strict=True):
         listing.add_row(
             escape(site.tensor),
@@ -84,13 +87,15 @@ def print_sites(
     console.print(listing)
 
 
-def _console() -> Console:
+def plain_console() -> Console:
+    """A console that colours on a terminal only, and has a fixed width in a pipe."""
     console = Console(highlight=False)
     # A pipe has no width: fixed columns keep the output the same wherever it is made.
     return console if console.is_terminal else Console(highlight=False, width=_PIPE_WIDTH)
 
 
-def _table(*columns: str, title: str = "", left: int = 1) -> Table:
+def plain_table(*columns: str, title: str = "", left: int = 1) -> Table:
+    """A table without lines whose first `left` columns are text and the others numbers."""
     table = Table(
         title=title or None, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="dim"
     )
@@ -109,7 +114,7 @@ def _print_heading(explanation: Explanation, console: Console) -> None:
     console.print(f"[dim]weights: {escape(origin.weights)}[/dim]")
     if origin.scales:
         console.print(f"[dim]activation scales: {escape(origin.scales)}[/dim]")
-    console.print()
+    console.print(f"\n{escape(answer(explanation))}\n")
 
 
 _BALANCE: tuple[tuple[str, Callable[[Side], int | None], Callable[..., str]], ...] = (
@@ -125,11 +130,11 @@ _BALANCE: tuple[tuple[str, Callable[[Side], int | None], Callable[..., str]], ..
 
 def _balance(baseline: Side | None, quantized: Side) -> Table:
     if baseline is None:
-        table = _table("", quantized.provenance.name)
+        table = plain_table("", quantized.provenance.name)
         for name, figure, unit in _BALANCE:
             table.add_row(name, unit(figure(quantized)))
         return table
-    table = _table("", baseline.provenance.name, quantized.provenance.name, "difference")
+    table = plain_table("", baseline.provenance.name, quantized.provenance.name, "difference")
     for name, figure, unit in _BALANCE:
         before, after = figure(baseline), figure(quantized)
         difference = "-" if before is None or after is None else unit(after - before, signed=True)
@@ -140,7 +145,7 @@ def _balance(baseline: Side | None, quantized: Side) -> Table:
 def _groups(explanation: Explanation) -> Table:
     sides = list(dict.fromkeys(explanation.groups.columns.get_level_values(0)))
     headers = [f"{side} {figure}" for side in sides for figure in ("kernels", "bytes")]
-    table = _table("group", *headers, title="\nKernels and bytes by group")
+    table = plain_table("group", *headers, title="\nKernels and bytes by group")
     for group in explanation.groups.index:
         cells = {side: explanation.groups.loc[group, side] for side in sides}
         if not any(row["kernels"] for row in cells.values()):
@@ -158,7 +163,7 @@ def _print_quantizes(explanation: Explanation, console: Console) -> None:
         f"({megabytes(cost.bytes_alone)}) and all {cost.kernels_carrying} ({megabytes(cost.bytes_carrying)})."
     )
     shown = [verdict for verdict in VERDICTS if cost.verdicts[verdict]]
-    table = _table("reason", "sites", *shown, "kernels", "bytes")
+    table = plain_table("reason", "sites", *shown, "kernels", "bytes")
     for row in records(explanation.reasons.reset_index()):
         counts = (count(row[column]) for column in ("sites", *shown, "kernels"))
         table.add_row(escape(row["reason"]), *counts, megabytes(row["bytes"]))
