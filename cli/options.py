@@ -7,6 +7,8 @@ from typing import Any, TypeVar
 
 import click
 
+from fusescope.report.units import printable
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 FILE = click.Path(path_type=Path)
@@ -63,8 +65,8 @@ def build_options(function: F) -> F:
 
 
 def dumps(document: Mapping[str, Any]) -> str:
-    """A document as JSON text. A number that JSON lacks (NaN) is a defect and raises ValueError."""
-    return json.dumps(document, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+    """A document as JSON text, in ASCII. A number that JSON lacks (NaN) is a defect and raises ValueError."""
+    return json.dumps(document, indent=1, allow_nan=False) + "\n"
 
 
 def print_json(document: Mapping[str, Any]) -> None:
@@ -73,5 +75,5 @@ def print_json(document: Mapping[str, Any]) -> None:
 
 
 def say(message: str) -> None:
-    """Say what was done or is being done, on stderr."""
-    click.echo(message, err=True)
+    """Say what was done or is being done, in one line on stderr."""
+    click.echo(printable(message), err=True)

@@ -6,6 +6,7 @@ from typing import Literal
 import click
 
 from fusescope.cli.options import FILE, force_option, half_option, json_option, print_json, say
+from fusescope.report.units import printable
 
 
 @click.command()
@@ -90,7 +91,7 @@ def command(
             f"{len(result.tensors)} Q/DQ pairs on activations"
         )
         for node, reason in result.kept.items():
-            click.echo(f"kept {node}: {reason}")
+            click.echo(printable(f"kept {node}: {reason}"))
     if result.uncalibrated:
         say("the activation scales are placeholders: not calibrated")
     say(f"wrote {output}")

@@ -1,5 +1,6 @@
 """The explanation as text: aligned, coloured only on a terminal, readable when piped."""
 
+import sys
 from collections.abc import Callable, Sequence
 
 from rich.console import Console
@@ -13,7 +14,7 @@ from fusescope.profiler.explanation import Coverage, Explanation, Finding, Side
 from fusescope.profiler.verdicts import VERDICTS
 from fusescope.report.documents import records
 from fusescope.report.shaping import answer
-from fusescope.report.units import count, mebibytes, megabytes, plural
+from fusescope.report.units import count, mebibytes, megabytes, plural, printable
 
 _FINDINGS_SHOWN = 6
 _NODES_SHOWN = 3
@@ -30,7 +31,7 @@ def print_explanation(explanation: Explanation, console: Console | None = None) 
         _print_quantizes(explanation, console)
     _print_findings(explanation.findings, console)
     if explanation.expected:
-        console.print(f"\n[dim]{escape(explanation.expected)}[/dim]")
+        console.print(f"\n[dim]{as_text(explanation.expected)}[/dim]")
     _print_coverage(explanation.coverage, console)
 
 
@@ -48,7 +49,7 @@ def print_comparison(explanations: Sequence[Explanation], console: Console | Non
             seen.add(key)
             alone = explanation.quantize.kernels_alone if side is explanation.quantized else 0
             table.add_row(
-                escape(side.provenance.name),
+                as_text(side.provenance.name),
                 str(side.provenance.batch or "-"),
                 count(side.kernels),
                 count(alone),
@@ -73,25 +74,28 @@ def print_sites(
         by_reason.setdefault((prediction.prediction, prediction.reason), []).append(site)
     summary = plain_table("sites", "expected", "reason", title=f"{plural(len(sites), 'Quantize site')}, {by}", left=1)
     for (expected, reason), members in sorted(by_reason.items(), key=lambda item: -len(item[1])):
-        summary.add_row(count(len(members)), expected, escape(reason))
+        summary.add_row(count(len(members)), expected, as_text(reason))
     console.print(summary)
     listing = plain_table("tensor", "expected", "producer", "readers", "high-precision readers", left=5)
     for site, prediction in zip(sites, predictions, strict=True):
         listing.add_row(
-            escape(site.tensor),
+            as_text(site.tensor),
             prediction.prediction,
-            site.producer_kind,
+            as_text(site.producer_kind),
             count(len(site.readers)),
-            escape(", ".join(site.high_precision_readers)) or "-",
+            as_text(", ".join(site.high_precision_readers)) or "-",
         )
     console.print(listing)
 
 
 def plain_console() -> Console:
-    """A console that colours on a terminal only, and has a fixed width in a pipe."""
-    console = Console(highlight=False)
-    # A pipe has no width: fixed columns keep the output the same wherever it is made.
-    return console if console.is_terminal else Console(highlight=False, width=_PIPE_WIDTH)
+    """A console that colours on a terminal only, and has a fixed width in a pipe, which has none."""
+    return Console(highlight=False, emoji=False, width=None if sys.stdout.isatty() else _PIPE_WIDTH)
+
+
+def as_text(name: str) -> str:
+    """A name from someone's file for a console: no markup, no control of the terminal."""
+    return escape(printable(name))
 
 
 def plain_table(*columns: str, title: str = "", left: int = 1) -> Table:
@@ -100,7 +104,7 @@ def plain_table(*columns: str, title: str = "", left: int = 1) -> Table:
         title=title or None, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="dim"
     )
     for index, column in enumerate(columns):
-        table.add_column(column, justify="left" if index < left else "right", overflow="fold")
+        table.add_column(as_text(column), justify="left" if index < left else "right", overflow="fold")
     return table
 
 
@@ -108,13 +112,13 @@ def _print_heading(explanation: Explanation, console: Console) -> None:
     origin = explanation.quantized.provenance
     against = f" against {explanation.baseline.provenance.name}" if explanation.baseline else ""
     console.print(
-        f"\n[bold]{escape(origin.name + against)}[/bold], {escape(origin.model_name)}, batch {origin.batch or '-'}"
+        f"\n[bold]{as_text(origin.name + against)}[/bold], {as_text(origin.model_name)}, batch {origin.batch or '-'}"
     )
-    console.print(f"[dim]{escape(explanation.observed)}[/dim]")
-    console.print(f"[dim]weights: {escape(origin.weights)}[/dim]")
+    console.print(f"[dim]{as_text(explanation.observed)}[/dim]")
+    console.print(f"[dim]weights: {as_text(origin.weights)}[/dim]")
     if origin.scales:
-        console.print(f"[dim]activation scales: {escape(origin.scales)}[/dim]")
-    console.print(f"\n{escape(answer(explanation))}\n")
+        console.print(f"[dim]activation scales: {as_text(origin.scales)}[/dim]")
+    console.print(f"\n{as_text(answer(explanation))}\n")
 
 
 _BALANCE: tuple[tuple[str, Callable[[Side], int | None], Callable[..., str]], ...] = (
@@ -166,7 +170,7 @@ def _print_quantizes(explanation: Explanation, console: Console) -> None:
     table = plain_table("reason", "sites", *shown, "kernels", "bytes")
     for row in records(explanation.reasons.reset_index()):
         counts = (count(row[column]) for column in ("sites", *shown, "kernels"))
-        table.add_row(escape(row["reason"]), *counts, megabytes(row["bytes"]))
+        table.add_row(as_text(row["reason"]), *counts, megabytes(row["bytes"]))
     console.print(table)
     for verdict in shown:
         console.print(f"[dim]{verdict}: {VERDICTS[verdict]}[/dim]")
@@ -178,16 +182,16 @@ def _print_findings(findings: Sequence[Finding], console: Console) -> None:
         return
     console.print("\n[bold]Findings[/bold], most bytes first")
     for number, finding in enumerate(findings[:_FINDINGS_SHOWN], start=1):
-        console.print(f"{number}. [bold]{escape(finding.title)}[/bold] ({megabytes(finding.bytes)})")
-        _indented(escape(finding.detail), console)
+        console.print(f"{number}. [bold]{as_text(finding.title)}[/bold] ({megabytes(finding.bytes)})")
+        _indented(as_text(finding.detail), console)
         if finding.nodes:
             more = f" and {len(finding.nodes) - _NODES_SHOWN} more" if len(finding.nodes) > _NODES_SHOWN else ""
-            _indented(f"[dim]where: {escape(', '.join(finding.nodes[:_NODES_SHOWN]))}{more}[/dim]", console)
+            _indented(f"[dim]where: {as_text(', '.join(finding.nodes[:_NODES_SHOWN]))}{more}[/dim]", console)
         if finding.remedy:
-            _indented(f"try: {escape(finding.remedy)} [dim]({finding.status})[/dim]", console)
+            _indented(f"try: {as_text(finding.remedy)} [dim]({finding.status})[/dim]", console)
         for trial in finding.trials:
             _indented(
-                f"tried in {escape(trial.variant)}: {count(trial.kernels, signed=True)} kernels, "
+                f"tried in {as_text(trial.variant)}: {count(trial.kernels, signed=True)} kernels, "
                 f"{megabytes(trial.bytes, signed=True)} of traffic",
                 console,
             )
@@ -201,18 +205,16 @@ def _indented(text: str, console: Console) -> None:
 
 def _print_coverage(coverage: Coverage, console: Console) -> None:
     missing = {
-        "lines of the dump could not be read": coverage.unread_lines,
-        "layer kinds are unknown": coverage.unknown_kinds,
-        "element types are unknown": coverage.unknown_dtypes,
-        "named ONNX nodes are not in the graph": coverage.foreign_nodes,
+        "unread lines of the dump": coverage.unread_lines,
+        "unknown layer kinds": coverage.unknown_kinds,
+        "unknown element types": coverage.unknown_dtypes,
+        "ONNX nodes that the engine names and the graph lacks": coverage.foreign_nodes,
     }
     for what, items in missing.items():
         if items:
-            console.print(f"[yellow]{len(items)} {what}: {escape(', '.join(items)[:200])}[/yellow]")
+            console.print(f"[yellow]{what}: {count(len(items))} ({as_text(', '.join(items)[:200])})[/yellow]")
     if coverage.unsized_tensors:
-        console.print(
-            f"[yellow]{coverage.unsized_tensors} tensors have no known size and are not in the bytes[/yellow]"
-        )
+        console.print(f"[yellow]tensors of unknown size, not in the bytes: {count(coverage.unsized_tensors)}[/yellow]")
     if coverage.attributed_layers < coverage.layers:
         rest = coverage.layers - coverage.attributed_layers
         console.print(f"[yellow]{rest} of {coverage.layers} layers are not attributed to a known group[/yellow]")

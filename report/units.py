@@ -1,14 +1,14 @@
-"""Numbers as a person reads them: with a unit and no more digits than they are worth."""
+"""Numbers and names as a person reads them: with a unit and no more digits than they are worth, nothing hidden."""
 
 
 def megabytes(size: int | None, *, signed: bool = False) -> str:
-    """Bytes as MB (10^6), with three or four digits; ``-`` where they are not known."""
-    return _number(None if size is None else size / 1e6, "MB", signed=signed)
+    """Bytes as MB (10^6), as kB or B where they are few; ``-`` where not known."""
+    return _scaled(size, {"MB": 10**6, "kB": 10**3, "B": 1}, signed=signed)
 
 
 def mebibytes(size: int | None, *, signed: bool = False) -> str:
-    """Bytes as MiB (2^20), as plan sizes are published; ``-`` where they are not known."""
-    return _number(None if size is None else size / (1 << 20), "MiB", signed=signed)
+    """Bytes as MiB (2^20), as plan sizes are published, as KiB or B where they are few; ``-`` where not known."""
+    return _scaled(size, {"MiB": 2**20, "KiB": 2**10, "B": 1}, signed=signed)
 
 
 def count(number: int, *, signed: bool = False) -> str:
@@ -21,8 +21,15 @@ def plural(number: int, one: str, many: str = "") -> str:
     return f"{count(number)} {one if number == 1 else many or one + 's'}"
 
 
-def _number(value: float | None, unit: str, *, signed: bool) -> str:
-    if value is None:
+def printable(text: str) -> str:
+    """Text from someone's file so that a terminal only shows it: what is no visible character becomes its escape."""
+    return "".join(character if character.isprintable() else ascii(character)[1:-1] for character in text)
+
+
+def _scaled(size: int | None, units: dict[str, int], *, signed: bool) -> str:
+    if size is None:
         return "-"
-    digits = 1 if abs(value) >= 9.95 else 2 if abs(value) >= 0.1 or not value else 4
-    return f"{value:{'+' if signed and value else ''},.{digits}f} {unit}"
+    unit = next((unit for unit, scale in units.items() if abs(size) >= 0.1 * scale), next(iter(units)))
+    value = size / units[unit]
+    digits = 0 if unit == "B" or not size else 1 if abs(value) >= 9.995 else 2
+    return f"{value:{'+' if signed and size else ''},.{digits}f} {unit}"

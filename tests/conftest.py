@@ -1,0 +1,103 @@
+"""What several rooms share: what a marker needs, a tiny residual network, and a study of it."""
+
+import importlib.util
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+from onnx import numpy_helper
+
+from fusescope.study.config import read_config
+from fusescope.study.runner import StudyResult, run_study
+
+NEEDS: Mapping[str, Callable[[], bool]] = {
+    "compiles": lambda: importlib.util.find_spec("tensorrt_rtx") is not None,
+    "torch": lambda: all(importlib.util.find_spec(name) for name in ("torch", "timm", "onnxscript")),
+    "gpu": lambda: shutil.which("nvidia-smi") is not None,
+    "artifacts": lambda: "FUSESCOPE_ARTIFACTS" in os.environ,
+}
+"""Marker to whether what it needs is here."""
+
+TINY_NET = """
+<ir_version: 9, opset_import: ["" : 19]>
+tiny (float16[1,3,16,16] image) => (float16[1,10] scores)
+{
+    [stem]       s      = Conv <pads = [1,1,1,1]> (image, stem_w, stem_b)
+    [stem_act]   sr     = Relu (s)
+    [first]      f      = Conv <pads = [1,1,1,1]> (sr, first_w, first_b)
+    [first_act]  fr     = Relu (f)
+    [second]     d      = Conv <pads = [1,1,1,1]> (fr, second_w, second_b)
+    [sum]        a      = Add (d, sr)
+    [last]       l      = Conv (a, last_w, last_b)
+    [pool]       p      = GlobalAveragePool (l)
+    [flat]       t      = Flatten <axis = 1> (p)
+    [classifier] scores = Gemm <transB = 1> (t, fc_w, fc_b)
+}
+"""
+"""Four convolutions, three of them quantized by default: their inputs are `sr`, `fr` and the residual sum `a`."""
+
+_WEIGHTS = {
+    "stem": (16, 3, 3, 3),
+    "first": (16, 16, 3, 3),
+    "second": (16, 16, 3, 3),
+    "last": (16, 16, 1, 1),
+    "fc": (10, 16),
+}
+
+TINY_STUDY = """
+model = "tiny.onnx"
+title = "Tiny"
+
+[[variant]]
+name = "fp8"
+
+[[variant]]
+name = "fp8-per-tensor"
+weights = "per-tensor"
+"""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip the tests whose marker needs what is not here."""
+    missing = {marker for marker, is_here in NEEDS.items() if not is_here()}
+    for item in items:
+        for marker in missing.intersection(mark.name for mark in item.iter_markers()):
+            item.add_marker(pytest.mark.skip(reason=f"what the marker {marker!r} needs is not here"))
+
+
+@pytest.fixture(autouse=True)
+def _no_forced_colors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Print as into a pipe, whatever the environment of the tests asks for."""
+    for name in ("FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "COLUMNS", "NO_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(scope="session")
+def tiny_model() -> onnx.ModelProto:
+    """The tiny network with seeded float16 weights. Copy it before a change."""
+    proto = onnx.parser.parse_model(TINY_NET)
+    rng = np.random.default_rng(0)
+    for name, shape in _WEIGHTS.items():
+        values = rng.standard_normal(shape) / np.sqrt(np.prod(shape[1:]))
+        bias = rng.standard_normal(shape[0]) / 10
+        proto.graph.initializer.append(numpy_helper.from_array(values.astype(np.float16), f"{name}_w"))
+        proto.graph.initializer.append(numpy_helper.from_array(bias.astype(np.float16), f"{name}_b"))
+    onnx.checker.check_model(proto, full_check=True)
+    return proto
+
+
+@pytest.fixture(scope="session")
+def tiny_study(tiny_model: onnx.ModelProto, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, StudyResult]:
+    """A study of the tiny network, compiled once: the folder with its TOML, model and ``out``, and its result.
+
+    Do not write into the folder. It compiles: whatever uses it needs the marker ``compiles``.
+    """
+    folder = tmp_path_factory.mktemp("tiny")
+    onnx.save(tiny_model, folder / "tiny.onnx")
+    (folder / "tiny.toml").write_text(TINY_STUDY, encoding="utf-8")
+    return folder, run_study(read_config(folder / "tiny.toml"), folder / "out")
