@@ -320,6 +320,12 @@ def _proven(layer: Layer) -> set[str]:
     return {TOKENS[token] for token in tokens(layer.name) if token in TOKENS} & _HEAVY
 
 
+def shows_dtypes(layer: Layer) -> bool:
+    """Whether the dump tells the element types that a layer's kernels read: not of a bare name or a closed region."""
+    known = bool(layer.inputs) and all(tensor.dtype for tensor in layer.inputs)
+    return known and kind_group(layer.kind) != "opaque"
+
+
 def paddings(layer: Layer) -> tuple[Padding, ...]:
     """Each block of zeros that a layer adds to the channels of what it reads; empty for a layer that pads nothing.
 

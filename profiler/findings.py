@@ -14,7 +14,7 @@ from fusescope.graph.ops import WEIGHTED
 from fusescope.graph.reader_rules import ReaderRule, node_findings
 from fusescope.graph.rules import Prediction
 from fusescope.graph.sites import conv_precision
-from fusescope.profiler.attribution import EngineView, Padding, paddings
+from fusescope.profiler.attribution import EngineView, Padding, paddings, shows_dtypes
 from fusescope.profiler.explanation import Finding
 from fusescope.profiler.layers import Layer
 from fusescope.profiler.verdicts import Verdict
@@ -225,6 +225,7 @@ def lost_convs(evidence: Evidence) -> Iterator[Finding]:
         (node, layers)
         for node, layers in evidence.view.weighted.items()
         if conv_precision(evidence.view.graph, evidence.view.graph.nodes[node])
+        and all(map(shows_dtypes, layers))
         and not any(tensor.is_eight_bit for layer in layers for tensor in layer.reads)
     ]
     if not lost:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from fusescope.graph.sites import QuantizeSite
-from fusescope.profiler.attribution import Attribution, EngineView
+from fusescope.profiler.attribution import Attribution, EngineView, shows_dtypes
 from fusescope.profiler.layers import Layer
 
 VERDICTS: Mapping[str, str] = {
@@ -116,6 +116,8 @@ def _without_carrier(
         return "lost", f"no reader reads an 8-bit tensor{where}", ()
     if not naming and (twin := _twin(view, site)):
         return "absent", f"{twin} writes the same value", ()
+    if not naming and _is_dead(view, site):
+        return "absent", "no output of the model depends on it", ()
     return "unknown", "no kernel that writes an 8-bit tensor names its Quantize", ()
 
 
@@ -132,6 +134,20 @@ def _twin(view: EngineView, site: QuantizeSite) -> str:
     return ""
 
 
+def _is_dead(view: EngineView, site: QuantizeSite) -> bool:
+    """Whether no output of the model depends on what the site's Quantizes write."""
+    seen: set[str] = set()
+    nodes = [view.graph.nodes[name] for name in site.quantize]
+    while nodes:
+        for tensor in nodes.pop().outputs:
+            if tensor in view.graph.outputs:
+                return False
+            if tensor not in seen:
+                seen.add(tensor)
+                nodes.extend(view.graph.readers(tensor))
+    return True
+
+
 def _root(view: EngineView, tensor: str) -> str:
     """The tensor that `tensor` is an unchanged copy of."""
     while (node := view.graph.producer(tensor)) and node.op == "Identity":
@@ -142,11 +158,11 @@ def _root(view: EngineView, tensor: str) -> str:
 def _runs_in_8_bits(view: EngineView, site: QuantizeSite, reader: str) -> bool | None:
     """Whether the layers that compute `reader` read an 8-bit tensor or quantize it themselves; None if unknown."""
     layers = view.computing(reader)
-    if not layers:
-        return None
     named = set(site.quantize)
-    return any(
+    if any(
         any(tensor.is_eight_bit for tensor in layer.inputs)
         or (named & set(layer.onnx_nodes) and any(tensor.is_eight_bit for tensor in layer.constants))
         for layer in layers
-    )
+    ):
+        return True
+    return False if layers and all(map(shows_dtypes, layers)) else None
