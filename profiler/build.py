@@ -114,15 +114,14 @@ def build(
         folder.mkdir()
         model_path = Path(scratch) / MODEL
         _save(model.proto, model_path)
-        process = _start_worker(runtime, model_path, options, Path(scratch), folder)
-        try:
-            # While the compiler works: what the run keeps of the model.
-            sha256 = _sha256(Path(scratch))
-            onnx.save_model(strip(model.proto), folder / MODEL)
-            outcome = _outcome(process, folder, model.name, timeout_s)
-        finally:
-            process.kill()
-            process.wait()
+        with _start_worker(runtime, model_path, options, Path(scratch), folder) as process:
+            try:
+                # While the compiler works: what the run keeps of the model.
+                sha256 = _sha256(Path(scratch))
+                onnx.save_model(strip(model.proto), folder / MODEL)
+                outcome = _outcome(process, folder, model.name, timeout_s)
+            finally:
+                process.kill()
         (folder / OUTCOME).unlink()
         write_record(
             folder,
