@@ -15,6 +15,8 @@ from fusescope.cli.options import (
     print_json,
     say,
 )
+from fusescope.report.documents import header
+from fusescope.report.units import plural
 
 
 @click.command()
@@ -66,11 +68,11 @@ def command(
         say(f"renamed node {renamed.old!r} to {renamed.new!r}")
     run = build(compilable, output, runtime=runtime, options=options, name=name or model.stem, timeout_s=timeout)
     if as_json:
-        print_json({"schema": "fusescope.run", "version": 1, **asdict(run.provenance), "folder": str(output)})
+        print_json({**header("run"), **asdict(run.provenance), "folder": str(output)})
         return
     origin = run.provenance
     compiler = f"{runtime} {origin.runtime_version} for {origin.target}"
     click.echo(f"{len(run.engine.layers)} layers, compiled by {compiler}")
     if unread := run.engine.unread:
-        say(f"{len(unread)} lines of the dump could not be read; the first: {unread[0].text[:200]}")
+        say(f"{plural(len(unread), 'line')} of the dump could not be read; the first: {unread[0].text[:200]}")
     say(f"wrote {output}")

@@ -8,6 +8,7 @@ import shutil
 import click
 
 from fusescope.cli.options import json_option, print_json
+from fusescope.report.documents import header
 
 # Distribution, what it is for, and the command that brings it.
 _PACKAGES = (
@@ -33,8 +34,7 @@ def command(as_json: bool) -> None:
     if as_json:
         print_json(
             {
-                "schema": "fusescope.doctor",
-                "version": 1,
+                **header("doctor"),
                 "python": platform.python_version(),
                 "machine": f"{platform.system()} {platform.machine()}",
                 "packages": versions,

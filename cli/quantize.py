@@ -6,6 +6,7 @@ from typing import Literal
 import click
 
 from fusescope.cli.options import FILE, force_option, half_option, json_option, print_json, say
+from fusescope.report.documents import header
 from fusescope.report.units import printable
 
 
@@ -75,8 +76,7 @@ def command(
     if as_json:
         print_json(
             {
-                "schema": "fusescope.quantize",
-                "version": 1,
+                **header("quantize"),
                 "output": str(output),
                 "quantized": result.quantized,
                 "kept": [{"node": node, "reason": reason} for node, reason in result.kept.items()],

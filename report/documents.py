@@ -3,13 +3,14 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
+if TYPE_CHECKING:  # so that a command with a small document starts fast
+    import pandas as pd
 
-from fusescope.graph.rules import Prediction
-from fusescope.graph.sites import QuantizeSite
-from fusescope.profiler.explanation import Explanation, Finding, QuantizeCost, Side
+    from fusescope.graph.rules import Prediction
+    from fusescope.graph.sites import QuantizeSite
+    from fusescope.profiler.explanation import Explanation, Finding, QuantizeCost, Side
 
 VERSION = 1
 _FIGURES = ("layers", "kernels", "bytes", "floor_us")
@@ -20,14 +21,14 @@ def header(name: str) -> dict[str, Any]:
     return {"schema": f"fusescope.{name}", "version": VERSION}
 
 
-def explanation_document(explanation: Explanation) -> dict[str, Any]:
+def explanation_document(explanation: "Explanation") -> dict[str, Any]:
     """The document of ``fusescope explain --json``: everything that the reports are made from."""
     return {
         **header("explanation"),
         "observed": explanation.observed,
         "expected": explanation.expected,
-        "baseline": None if explanation.baseline is None else _side(explanation.baseline),
-        "quantized": _side(explanation.quantized),
+        "baseline": None if explanation.baseline is None else asdict(explanation.baseline),
+        "quantized": asdict(explanation.quantized),
         "groups": _groups(explanation.groups),
         "quantize": _quantize(explanation.quantize),
         "reasons": [{**row, "time": None} for row in records(explanation.reasons.reset_index())],
@@ -40,7 +41,9 @@ def explanation_document(explanation: Explanation) -> dict[str, Any]:
     }
 
 
-def sites_document(graph_name: str, sites: Sequence[QuantizeSite], predictions: Sequence[Prediction]) -> dict[str, Any]:
+def sites_document(
+    graph_name: str, sites: "Sequence[QuantizeSite]", predictions: "Sequence[Prediction]"
+) -> dict[str, Any]:
     """The document of ``fusescope sites --json``: a row per site with what the documented rules expect of it."""
     rows = [
         {
@@ -60,7 +63,7 @@ def sites_document(graph_name: str, sites: Sequence[QuantizeSite], predictions: 
 
 def study_document(
     title: str,
-    explanations: Sequence[Explanation],
+    explanations: "Sequence[Explanation]",
     failures: Sequence[Mapping[str, Any]],
     written: Sequence[Path],
 ) -> dict[str, Any]:
@@ -81,7 +84,7 @@ def study_document(
     }
 
 
-def records(table: pd.DataFrame) -> list[dict[str, Any]]:
+def records(table: "pd.DataFrame") -> list[dict[str, Any]]:
     """Rows of a table as plain Python values; what is missing becomes None."""
     return [
         {str(key): _plain(value) for key, value in row.items()}
@@ -97,21 +100,17 @@ def _plain(value: Any) -> Any:
     return value.item() if hasattr(value, "item") else value
 
 
-def _side(side: Side) -> dict[str, Any]:
-    return asdict(side)
-
-
-def _quantize(cost: QuantizeCost) -> dict[str, Any]:
+def _quantize(cost: "QuantizeCost") -> dict[str, Any]:
     document = asdict(cost)
     verdicts: Mapping[str, int] = document.pop("verdicts")
     return {"sites": document.pop("sites"), **verdicts, **document, "time": None}
 
 
-def _finding(finding: Finding) -> dict[str, Any]:
+def _finding(finding: "Finding") -> dict[str, Any]:
     return {**asdict(finding), "status": finding.status, "time": None}
 
 
-def _groups(table: pd.DataFrame) -> list[dict[str, Any]]:
+def _groups(table: "pd.DataFrame") -> list[dict[str, Any]]:
     sides = set(table.columns.get_level_values(0))
     rows = []
     for group in table.index:
