@@ -5,7 +5,7 @@ dark, and are set there. Plotly reads a few HTML tags in text: names are escaped
 """
 
 import html
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import plotly.graph_objects as go
@@ -18,11 +18,13 @@ from fusescope.report.shaping import Engine, Module, Step, shown_groups
 from fusescope.report.units import count, megabytes
 
 Figure = dict[str, Any]
+Unit = Callable[..., str]
+"""How a figure is written: `count` or `megabytes`."""
 
 _MB = 1e6
 _LONGEST_NAME = 48
 _ROW_PX = 30
-_PANELS = {"xaxis": {"domain": [0, 0.46]}, "xaxis2": {"domain": [0.54, 1], "anchor": "y"}}
+_PANELS: dict[str, dict[str, Any]] = {"xaxis": {"domain": [0, 0.46]}, "xaxis2": {"domain": [0.54, 1], "anchor": "y"}}
 _HATCH = {"shape": "/", "fillmode": "replace", "size": 6, "solidity": 0.5}
 _HEADROOM = 1.22
 """How much longer an axis is than its longest bar: room for the figure at the bar's end."""
@@ -34,12 +36,12 @@ def waterfall_figure(explanation: Explanation, steps: Sequence[Step]) -> Figure:
     assert before is not None, "a waterfall has two ends"
     names = ["baseline", *(step.label for step in steps), "quantized"]
     colors = [GROUP_COLORS["other"], *(GROUP_COLORS[step.group] for step in steps), GROUP_COLORS["other"]]
-    figures = (
+    panels: tuple[tuple[str, list[int], float, Unit], ...] = (
         ("x", [before.kernels, *(step.kernels for step in steps), after.kernels], 1, count),
         ("x2", [before.traffic_bytes, *(step.bytes for step in steps), after.traffic_bytes], _MB, megabytes),
     )
     traces = []
-    for axis, values, unit, text in figures:
+    for axis, values, unit, text in panels:
         starts = [0, *(sum(values[: place + 1]) for place in range(len(steps))), 0]
         shown = [text(values[0]), *(text(value, signed=True) for value in values[1:-1]), text(values[-1])]
         traces.append(_bar(names, values, starts, colors, shown, axis, unit))
@@ -51,7 +53,7 @@ def waterfall_figure(explanation: Explanation, steps: Sequence[Step]) -> Figure:
         for axis, (least, most, unit, text) in zip(("x", "x2"), ranges, strict=True):
             traces += _range(least, most, unit, text, axis)
         names.append(_COST)
-    return _figure(traces, names, x="kernels", x2="traffic, MB")
+    return _figure(traces, names, x="kernels", x2="traffic, MB", row_px=40)
 
 
 _COST = "cost of Quantize"
@@ -81,7 +83,7 @@ def _bar(
     )
 
 
-def _range(least: int, most: int, unit: float, text: Any, axis: str) -> list[go.Bar]:
+def _range(least: int, most: int, unit: float, text: Unit, axis: str) -> list[go.Bar]:
     color = GROUP_COLORS["quantize"]
     common: dict[str, Any] = {"orientation": "h", "y": [_COST], "xaxis": axis, "showlegend": False, "cliponaxis": False}
     hover = f"at least {text(least)} (kernels that do nothing else), at most {text(most)} (all that carry one)"
@@ -104,9 +106,10 @@ def groups_figure(explanation: Explanation) -> Figure:
     groups = shown_groups(explanation)
     sides = [side for side in ("baseline", "quantized") if side in explanation.groups]
     traces = []
-    for axis, figure, unit, text in (("x", "kernels", 1, count), ("x2", "bytes", _MB, megabytes)):
+    panels: tuple[tuple[str, str, float, Unit], ...] = (("x", "kernels", 1, count), ("x2", "bytes", _MB, megabytes))
+    for axis, figure, unit, text in panels:
         for side in sides:
-            values = [int(value) for value in explanation.groups.loc[groups, (side, figure)]]
+            values = explanation.groups[side].loc[groups, figure].astype(int).to_list()
             traces.append(
                 go.Bar(
                     orientation="h",
@@ -151,9 +154,9 @@ def engines_figure(engines: Sequence[Engine]) -> Figure:
                         hovertemplate=f"{group}: {shown}<extra></extra>",
                     )
                 )
-    figure = _figure(traces, names, x="kernels", x2="traffic, MB", barmode="stack", legend=True)
-    figure["layout"]["yaxis"] |= {"tickvals": list(range(len(names))), "ticktext": names, "type": "linear"}
-    return figure
+    drawn = _figure(traces, names, x="kernels", x2="traffic, MB", barmode="stack", legend=True)
+    drawn["layout"]["yaxis"] |= {"tickvals": list(range(len(names))), "ticktext": names, "type": "linear"}
+    return drawn
 
 
 def modules_figure(modules: Sequence[Module]) -> Figure:
@@ -205,7 +208,7 @@ def modules_figure(modules: Sequence[Module]) -> Figure:
         "margin": {"l": 0, "r": 0, "t": 30, "b": 70 if compared else 0},
         "uniformtext": {"minsize": 10, "mode": "hide"},
     }
-    return go.Figure(trace, layout).to_dict()
+    return _plain(go.Figure(trace, layout))
 
 
 def _relative(module: Module) -> float:
@@ -274,7 +277,7 @@ def _figure(
     if x2:
         layout["xaxis"] |= _PANELS["xaxis"]
         layout["xaxis2"] = {"title": {"text": x2}, "range": _extent(traces, "x2"), **_PANELS["xaxis2"]}
-    return go.Figure(list(traces), layout).to_dict()
+    return _plain(go.Figure(list(traces), layout))
 
 
 def _extent(traces: Sequence[go.Bar], axis: str) -> list[float]:
@@ -287,6 +290,11 @@ def _extent(traces: Sequence[go.Bar], axis: str) -> list[float]:
         for name, value, base in zip(trace.y, trace.x, trace.base or [0] * len(trace.x), strict=True):
             ends[name] = ends.get(name, 0) + value if stacked else max(ends.get(name, 0), base, base + value)
     return [0, (max(ends.values(), default=0) or 1) * _HEADROOM]
+
+
+def _plain(figure: go.Figure) -> Figure:
+    drawn: Figure = figure.to_dict()
+    return drawn
 
 
 def _shown(name: str) -> str:

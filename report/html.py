@@ -25,7 +25,7 @@ from fusescope.report import figures, shaping, units
 from fusescope.report.documents import explanation_document, header, records
 from fusescope.report.palette import GROUP_COLORS, PREDICTION_COLORS, VERDICT_COLORS
 
-_FIGURE = re.compile(r"(?<![\w#&.-])[\d,.]*\d(?: [kM]i?B)?(?![\w-])")
+_FIGURE = re.compile(r"(?<![\w#&.-])[\d,.]*\d(?: [kKM]?i?B)?(?![\w-])")
 
 
 def render_html(explanations: Sequence[Explanation], *, title: str) -> str:

@@ -1,7 +1,7 @@
 """From explanations to what the report shows of them, as plain data: nothing here draws, and nothing computes anew."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -105,6 +105,17 @@ class Module:
     """The group that moves most of its bytes."""
 
 
+BALANCE: Sequence[tuple[str, Callable[[Side], int | None], Callable[..., str]]] = (
+    ("kernels", lambda side: side.kernels, count),
+    ("traffic", lambda side: side.traffic_bytes, megabytes),
+    ("written by convolutions", lambda side: side.conv_write_bytes, megabytes),
+    ("plan", lambda side: side.plan_bytes, mebibytes),
+    ("longest chain of kernels", lambda side: side.chain_kernels, count),
+    ("convs and gemms in 8 bits", lambda side: side.weighted_in_8_bits, count),
+)
+"""The figures that two engines are held against each other by: what, of which side, how written."""
+
+
 def gather(explanations: Sequence[Explanation]) -> Report:
     """Name the engines of a report, and list each once.
 
@@ -163,26 +174,11 @@ def answer(explanation: Explanation) -> str:
 
 def tiles(baseline: Side | None, side: Side) -> tuple[Tile, ...]:
     """The figures of the first screen, and those of a clock only where there was one."""
-    figures: list[tuple[str, int | None, int | None, Any]] = [
-        (label, None if baseline is None else figure(baseline), figure(side), unit)
-        for label, figure, unit in (
-            ("kernels", lambda one: one.kernels, count),
-            ("traffic", lambda one: one.traffic_bytes, megabytes),
-            ("written by convolutions", lambda one: one.conv_write_bytes, megabytes),
-            ("plan", lambda one: one.plan_bytes, mebibytes),
-            ("longest chain of kernels", lambda one: one.chain_kernels, count),
-            ("convs and gemms in 8 bits", lambda one: one.weighted_in_8_bits, count),
-        )
-    ]
-    shown = [
-        Tile(
-            label,
-            "" if before is None else unit(before),
-            "-" if after is None else unit(after),
-            "" if before is None or after is None else unit(after - before, signed=True),
-        )
-        for label, before, after, unit in figures
-    ]
+    shown = []
+    for label, figure, unit in BALANCE:
+        before, after = None if baseline is None else figure(baseline), figure(side)
+        change = "" if before is None or after is None else unit(after - before, signed=True)
+        shown.append(Tile(label, "" if before is None else unit(before), "-" if after is None else unit(after), change))
     return (*shown, *_clock_tiles(baseline, side))
 
 
@@ -254,12 +250,12 @@ def top_findings(explanation: Explanation) -> tuple[Finding, ...]:
 def predicted_against_seen(explanation: Explanation) -> dict[str, dict[str, int]]:
     """Sites by prediction (of full TensorRT) and, within, by verdict (of what was compiled), those that occur."""
     sites = explanation.sites
-    counted = pd.crosstab(sites["prediction"], sites["verdict"])
-    verdicts = [verdict for verdict in VERDICTS if verdict in counted.columns]
+    counted = Counter(zip(sites["prediction"], sites["verdict"], strict=True))
+    verdicts = [verdict for verdict in VERDICTS if verdict in set(sites["verdict"])]
     return {
-        prediction: {verdict: int(counted.loc[prediction, verdict]) for verdict in verdicts}
+        prediction: {verdict: counted[prediction, verdict] for verdict in verdicts}
         for prediction in PREDICTIONS
-        if prediction in counted.index
+        if prediction in set(sites["prediction"])
     }
 
 

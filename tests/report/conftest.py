@@ -1,0 +1,185 @@
+"""A pair of engines drawn by hand, small enough to add up in the head.
+
+The baseline is conv, conv, gemm. Quantized, the first conv's output is quantized by a kernel of its own, the second
+conv's epilogue is split off and quantizes, and the Add that was inside it is a kernel that quantizes too.
+"""
+
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from fusescope.profiler.explanation import Coverage, Explanation, Finding, QuantizeCost, Side
+from fusescope.profiler.kinds import GROUPS
+from fusescope.profiler.run import Provenance
+from fusescope.profiler.tables import LAYER_COLUMNS, SITE_COLUMNS
+from fusescope.profiler.verdicts import VERDICTS
+
+Row = tuple[str, str, tuple[str, ...], int, bool]
+
+BASELINE: list[Row] = [
+    ("stem", "conv", ("/stem/Conv",), 1500, False),
+    ("b", "conv", ("/block/block.0/b/Conv", "/block/block.0/Add"), 2000, False),
+    ("fc", "gemm", ("/head/fc/Gemm",), 300, False),
+    ("signal", "sync", (), 0, False),
+]
+QUANTIZED: list[Row] = [
+    ("stem", "conv", ("/stem/Conv",), 1500, False),
+    ("stem_q", "quantize", ("/stem/Relu_output_0_QuantizeLinear",), 750, True),
+    ("b", "conv", ("/block/block.0/b/Conv",), 1200, False),
+    ("b_end", "epilogue", ("/block/block.0/b/Conv",), 900, True),
+    ("add", "pointwise", ("/block/block.0/Add",), 1100, True),
+    ("fc", "gemm", ("/head/fc/Gemm",), 300, False),
+    ("signal", "sync", (), 0, False),
+]
+"""Name, group, ONNX nodes, kB, and whether it carries a Quantize."""
+
+SITES = [
+    {"tensor": "/stem/Relu_output_0", "verdict": "alone", "kernels": (1,), "prediction": "uncertain", "reason": "stem"},
+    {"tensor": "/block/b_out", "verdict": "epilogue", "kernels": (3,), "prediction": "fuses", "reason": "conv output"},
+    {"tensor": "/block/sum", "verdict": "merged", "kernels": (4,), "prediction": "separate", "reason": "residual sum"},
+]
+
+
+@pytest.fixture
+def pair() -> Explanation:
+    """The quantized engine against its baseline."""
+    layers, baseline_layers = _layers(QUANTIZED), _layers(BASELINE)
+    return Explanation(
+        observed="observed: compiled by hand for sm120",
+        expected="expected of full TensorRT (rules, not built), of 3 Quantize sites: 1 fuse, 1 separate, 1 uncertain",
+        baseline=_side("fp16", baseline_layers, 0),
+        quantized=_side("fp8", layers, 1),
+        groups=pd.concat({"baseline": _groups(baseline_layers), "quantized": _groups(layers)}, axis=1),
+        quantize=QuantizeCost(
+            sites=3,
+            verdicts={**dict.fromkeys(VERDICTS, 0), "alone": 1, "epilogue": 1, "merged": 1},
+            kernels_carrying=3,
+            kernels_alone=1,
+            bytes_carrying=2_750_000,
+            bytes_alone=750_000,
+            bytes_own=850_000,
+            predicted={"fuses": 1, "separate": 1, "lost": 0, "uncertain": 1},
+        ),
+        reasons=_reasons(),
+        findings=(
+            _finding("growth", 1950, ()),
+            _finding("pointwise", 1100, (4,)),
+            _finding("epilogue-split", 900, (3,), remedy="scale the weights per tensor"),
+            _finding("quantize-alone", 750, (1,)),
+            _finding("channel-padding", 10, (1,)),
+        ),
+        coverage=Coverage(7, 7, 5_750_000, 5_750_000, (), (), (), 0, ()),
+        sites=pd.DataFrame([_site(**site) for site in SITES], columns=list(SITE_COLUMNS)),
+        layers=layers,
+        baseline_layers=baseline_layers,
+        judged=(),
+        gpu="",
+    )
+
+
+def _layers(rows: list[Row]) -> pd.DataFrame:
+    return pd.DataFrame(
+        [
+            {
+                **dict.fromkeys(LAYER_COLUMNS, ""),
+                **dict.fromkeys(("pads", "dequantizes", "partial"), False),
+                **dict.fromkeys(("read_bytes", "unsized", "stream", "quantize_bytes", "flops"), 0),
+                "index": index,
+                "name": name,
+                "kind": "kgen",
+                "group": group,
+                "kernel": group != "sync",
+                "shape": (1, 8, 4, 4),
+                "write_bytes": 1000 * moved,
+                "traffic_bytes": 1000 * moved,
+                "carries_quantize": carries,
+                "work": nodes,
+                "onnx_nodes": nodes,
+            }
+            for index, (name, group, nodes, moved, carries) in enumerate(rows)
+        ],
+        columns=list(LAYER_COLUMNS),
+    )
+
+
+def _groups(layers: pd.DataFrame) -> pd.DataFrame:
+    rows: dict[str, dict[str, Any]] = {}
+    for group in GROUPS:
+        members = layers[layers["group"] == group]
+        rows[group] = {
+            "layers": len(members),
+            "kernels": int(members["kernel"].sum()),
+            "bytes": int(members["traffic_bytes"].sum()),
+            "floor_us": None,
+        }
+    return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def _reasons() -> pd.DataFrame:
+    rows = [
+        {**dict.fromkeys(VERDICTS, 0), "reason": site["reason"], "sites": 1, str(site["verdict"]): 1} for site in SITES
+    ]
+    return pd.DataFrame(rows).set_index("reason")
+
+
+def _side(name: str, layers: pd.DataFrame, eight_bit: int) -> Side:
+    kernels = int(layers["kernel"].sum())
+    return Side(
+        provenance=Provenance(
+            name=name,
+            runtime="tensorrt-rtx",
+            runtime_version="1.7.1",
+            target="sm120",
+            how="compiled ahead of time on a CPU",
+            model_name="tiny",
+            model_sha256=name,
+            weights="as given",
+            scales="as given" if eight_bit else "",
+            recipe={},
+            request="",
+            batch=1,
+            options={"opt_level": 1, "aux_streams": None},
+            plan_bytes=1 << 20,
+            parse_s=0.1,
+            build_s=1.0,
+            created="2026-12-01T15:45:50+00:00",
+            fusescope_version="0.1.0",
+        ),
+        layers=len(layers),
+        kernels=kernels,
+        plan_bytes=1 << 20,
+        traffic_bytes=int(layers["traffic_bytes"].sum()),
+        conv_write_bytes=500,
+        weighted_in_8_bits=eight_bit,
+        weighted=3,
+        streams=1,
+        chain_kernels=kernels,
+        latency=None,
+        layer_time=None,
+    )
+
+
+def _finding(key: str, moved: int, layers: tuple[int, ...], remedy: str = "") -> Finding:
+    return Finding(
+        key=key,
+        title=f"about {key}",
+        detail=f"what {key} means.",
+        kernels=len(layers),
+        bytes=1000 * moved,
+        layers=layers,
+        nodes=tuple(f"/node/{index}" for index in layers),
+        remedy=remedy,
+        source="a document: https://docs.nvidia.com/tensorrt",
+    )
+
+
+def _site(**known: Any) -> dict[str, Any]:
+    return {
+        **dict.fromkeys(SITE_COLUMNS, ""),
+        "format": "fp8",
+        "readers": ("/reader/Conv",),
+        "high_precision_readers": (),
+        "lost_readers": (),
+        **known,
+    }
