@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -146,7 +146,8 @@ def build(
                 fusescope_version=__version__,
             ),
         )
-    return read_run(output)
+        run = _readable(folder, model.name)
+    return replace(run, folder=output)
 
 
 def metadata(proto: onnx.ModelProto) -> dict[str, str]:
@@ -182,7 +183,7 @@ def _fix_shapes(proto: onnx.ModelProto, name: str, shapes: Mapping[str, Sequence
             raise UserError(f"has no input {wanted!r}", where=name, remedy=f"it has {', '.join(inputs)}")
         dims = inputs[wanted].type.tensor_type.shape.dim
         fits = len(dims) == len(sizes) and all(
-            size > 0 and dim.dim_value in (0, size) for dim, size in zip(dims, sizes, strict=True)
+            size > 0 and (dim.dim_value <= 0 or dim.dim_value == size) for dim, size in zip(dims, sizes, strict=True)
         )
         if not fits:
             raise UserError(
@@ -254,9 +255,20 @@ def _outcome(process: subprocess.Popen[str], folder: Path, name: str, timeout_s:
     if process.returncode > 0:
         last = complaint.strip().splitlines()[-1:] or ["no message"]
         raise CompileError(f"the compiling process failed: {last[0]}{_tail(folder)}", where=name)
-    outcome: dict[str, Any] = json.loads((folder / OUTCOME).read_text(encoding="utf-8"))
+    try:
+        outcome: dict[str, Any] = json.loads((folder / OUTCOME).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise CompileError(f"the compiling process left no result{_tail(folder)}", where=name) from error
     _refused(outcome, folder, name)
     return outcome
+
+
+def _readable(folder: Path, name: str) -> Run:
+    """The run, read before it replaces an older one."""
+    try:
+        return read_run(folder)
+    except UserError as error:
+        raise CompileError(f"the builder's engine dump {error.what}", where=name) from error
 
 
 def _refused(outcome: Mapping[str, Any], folder: Path, name: str) -> None:

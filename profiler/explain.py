@@ -69,7 +69,7 @@ def explain(quantized: Run, baseline: Run | None = None, *, gpu: Gpu | None = No
 
 def _observed(run: Run) -> str:
     origin = run.provenance
-    title = {"tensorrt-rtx": "TensorRT-RTX", "tensorrt": "TensorRT"}[origin.runtime]
+    title = {"tensorrt-rtx": "TensorRT-RTX", "tensorrt": "TensorRT"}.get(origin.runtime, origin.runtime)
     how = origin.how.removeprefix("compiled ")
     return f"observed: compiled by {title} {origin.runtime_version} for {origin.target}, {how}"
 

@@ -141,10 +141,14 @@ def _provenance(document: object, path: Path) -> Provenance:
             where=path,
             remedy="build the run again",
         )
+    from pydantic import TypeAdapter, ValidationError
+
     try:
-        return Provenance(**{key: value for key, value in document.items() if key not in {"schema", "version"}})
-    except TypeError as error:
-        raise UserError(f"is damaged ({error})", where=path, remedy="build the run again") from error
+        return TypeAdapter(Provenance).validate_python(document)
+    except ValidationError as error:
+        first = error.errors()[0]
+        damage = f"{first['loc'][0]}: {first['msg']}"
+        raise UserError(f"is damaged ({damage})", where=path, remedy="build the run again") from error
 
 
 def _engine(dump: str, path: Path) -> Engine:
