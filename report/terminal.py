@@ -1,7 +1,7 @@
 """The explanation as text: aligned, coloured only on a terminal, readable when piped."""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from rich.console import Console
 from rich.markup import escape
@@ -13,7 +13,7 @@ from fusescope.graph.sites import QuantizeSite
 from fusescope.profiler.explanation import Coverage, Explanation, Finding, Side
 from fusescope.profiler.verdicts import VERDICTS
 from fusescope.report.documents import records
-from fusescope.report.shaping import answer
+from fusescope.report.shaping import answer, gaps, tiles
 from fusescope.report.units import count, mebibytes, megabytes, plural, printable
 
 _FINDINGS_SHOWN = 6
@@ -32,7 +32,7 @@ def print_explanation(explanation: Explanation, console: Console | None = None) 
     _print_findings(explanation.findings, console)
     if explanation.expected:
         console.print(f"\n[dim]{as_text(explanation.expected)}[/dim]")
-    _print_coverage(explanation.coverage, console)
+    _print_gaps(explanation.coverage, console)
 
 
 def print_comparison(explanations: Sequence[Explanation], console: Console | None = None) -> None:
@@ -121,28 +121,12 @@ def _print_heading(explanation: Explanation, console: Console) -> None:
     console.print(f"\n{as_text(answer(explanation))}\n")
 
 
-_BALANCE: tuple[tuple[str, Callable[[Side], int | None], Callable[..., str]], ...] = (
-    ("kernels", lambda side: side.kernels, count),
-    ("longest dependent chain", lambda side: side.chain_kernels, count),
-    ("traffic", lambda side: side.traffic_bytes, megabytes),
-    ("written by convolutions", lambda side: side.conv_write_bytes, megabytes),
-    ("plan", lambda side: side.plan_bytes, mebibytes),
-    ("convs, gemms in 8 bits", lambda side: side.weighted_in_8_bits, count),
-)
-"""Name of a figure, where it is, and how it is written."""
-
-
 def _balance(baseline: Side | None, quantized: Side) -> Table:
-    if baseline is None:
-        table = plain_table("", quantized.provenance.name)
-        for name, figure, unit in _BALANCE:
-            table.add_row(name, unit(figure(quantized)))
-        return table
-    table = plain_table("", baseline.provenance.name, quantized.provenance.name, "difference")
-    for name, figure, unit in _BALANCE:
-        before, after = figure(baseline), figure(quantized)
-        difference = "-" if before is None or after is None else unit(after - before, signed=True)
-        table.add_row(name, unit(before), unit(after), difference)
+    names = (quantized.provenance.name,) if baseline is None else (baseline.provenance.name, quantized.provenance.name)
+    table = plain_table("", *names, *(() if baseline is None else ("difference",)))
+    for tile in tiles(baseline, quantized):
+        cells = (tile.after,) if baseline is None else (tile.before, tile.after, tile.change)
+        table.add_row(tile.label, *cells)
     return table
 
 
@@ -203,18 +187,7 @@ def _indented(text: str, console: Console) -> None:
     console.print(Padding(text, (0, 0, 0, 3)))
 
 
-def _print_coverage(coverage: Coverage, console: Console) -> None:
-    missing = {
-        "unread lines of the dump": coverage.unread_lines,
-        "unknown layer kinds": coverage.unknown_kinds,
-        "unknown element types": coverage.unknown_dtypes,
-        "ONNX nodes that the engine names and the graph lacks": coverage.foreign_nodes,
-    }
-    for what, items in missing.items():
-        if items:
-            console.print(f"[yellow]{what}: {count(len(items))} ({as_text(', '.join(items)[:200])})[/yellow]")
-    if coverage.unsized_tensors:
-        console.print(f"[yellow]tensors of unknown size, not in the bytes: {count(coverage.unsized_tensors)}[/yellow]")
-    if coverage.attributed_layers < coverage.layers:
-        rest = coverage.layers - coverage.attributed_layers
-        console.print(f"[yellow]{rest} of {coverage.layers} layers are not attributed to a known group[/yellow]")
+def _print_gaps(coverage: Coverage, console: Console) -> None:
+    for what, items in gaps(coverage).items():
+        listed = f" ({as_text(', '.join(items)[:200])})" if items else ""
+        console.print(f"[yellow]{what}{listed}[/yellow]")
