@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
+from fusescope.profiler.runtimes import DEFAULT_TIMEOUT_S, LONGEST_TIMEOUT_S
 from fusescope.report.units import printable
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -52,8 +53,8 @@ def build_options(function: F) -> F:
         click.option("--workspace", type=click.IntRange(1), metavar="MIB", help="Workspace limit in MiB."),
         click.option(
             "--timeout",
-            type=click.FloatRange(0, min_open=True),
-            default=1800.0,
+            type=click.FloatRange(0, LONGEST_TIMEOUT_S, min_open=True),
+            default=DEFAULT_TIMEOUT_S,
             show_default=True,
             metavar="SECONDS",
             help="End the compiler after this long.",

@@ -33,29 +33,31 @@ def command(config: Path, output: Path | None, force: bool, as_json: bool) -> No
     from fusescope.report.html import render_html
     from fusescope.report.terminal import print_comparison, print_explanation
     from fusescope.study.config import read_config
+    from fusescope.study.plan import plan
     from fusescope.study.runner import run_study
 
     asked = read_config(config)
+    jobs = plan(asked)
     folder = output or Path("studies") / config.stem
     _claim(folder, config, force=force)
     with _progress() as progress:
-        result = run_study(asked, folder, force=force, progress=progress)
+        result = run_study(asked, jobs, folder, force=force, progress=progress)
     report, data = folder / "report.html", folder / "study.json"
-    document = study_document(
-        asked.title, result.explanations, [asdict(failure) for failure in result.failures], [report, data, *result.runs]
-    )
+    written = [data, *([report] if result.explanations else [])]
+    failures = [asdict(failure) for failure in result.failures]
+    document = study_document(asked.title, result.explanations, failures, [*written, *result.runs])
+    write_text(data, dumps(document))
     if result.explanations:
         write_text(report, render_html(result.explanations, title=asked.title))
-    write_text(data, dumps(document))
     if as_json:
         print_json(document)
-    else:
+    elif result.explanations:
         print_comparison(result.explanations)
         for explanation in result.explanations:
             print_explanation(explanation)
     for failure in result.failures:
         say(f"error: {failure.variant}, batch {failure.batch}: {failure.error}")
-    say(f"wrote {report} and {data}")
+    say(f"wrote {' and '.join(map(str, written))}")
     if result.failures:
         raise SystemExit(1)
 

@@ -1,19 +1,22 @@
 """What a study is asked to do: a small TOML file, validated."""
 
 import difflib
+import json
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from fusescope.graph.errors import UserError
-from fusescope.profiler.runtimes import DEFAULT_TIMEOUT_S
+from fusescope.profiler.gpus import gpu_named
+from fusescope.profiler.runtimes import DEFAULT_TIMEOUT_S, LONGEST_TIMEOUT_S, runtime_named
+from fusescope.profiler.targets import check_target
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)  # strict: "3" and true are no numbers
 
 
 class Variant(_Section):
@@ -56,7 +59,7 @@ class Build(_Section):
     workspace_mib: int | None = Field(default=None, ge=1)
     """Workspace limit in MiB; the runtime's default if not given."""
 
-    timeout_s: float = Field(default=DEFAULT_TIMEOUT_S, gt=0)
+    timeout_s: float = Field(default=DEFAULT_TIMEOUT_S, gt=0, le=LONGEST_TIMEOUT_S)
     """Seconds after which a compiler is ended."""
 
 
@@ -94,7 +97,7 @@ class StudyConfig(_Section):
     @field_validator("variant")
     @classmethod
     def _distinct(cls, variants: tuple[Variant, ...]) -> tuple[Variant, ...]:
-        if len({variant.name for variant in variants}) < len(variants):
+        if len({variant.name.casefold() for variant in variants}) < len(variants):  # they name folders
             raise ValueError("two variants have the same name")
         return variants
 
@@ -104,7 +107,7 @@ def read_config(path: Path) -> StudyConfig:
 
     Raises:
         UserError: It cannot be read, is no TOML, has an unknown key (with the nearest name) or a value that does not
-            fit, or its model does not exist.
+            fit, names an unknown GPU or target, or its model does not exist.
     """
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -113,31 +116,35 @@ def read_config(path: Path) -> StudyConfig:
     except ValueError as error:
         raise UserError(f"is not TOML: {error}", where=path, remedy="mend that line") from error
     try:
-        config = StudyConfig.model_validate(document)
+        config = StudyConfig.model_validate_json(json.dumps(document, default=str))  # strict JSON takes paths and lists
     except ValidationError as error:
         raise _first_complaint(error, path) from error
     model = path.parent / config.model
     if not model.is_file():
         raise UserError(f"its model {config.model} does not exist", where=path, remedy="give a path relative to it")
+    if config.gpu:
+        gpu_named(config.gpu)
+    check_target(config.build.target, runtime_named(config.build.runtime).TARGETS, ())
     return config.model_copy(update={"model": model, "title": config.title or model.stem})
 
 
 def _first_complaint(error: ValidationError, path: Path) -> UserError:
     complaint = error.errors()[0]
-    place = [part for part in complaint["loc"] if isinstance(part, str)]
-    key = ".".join(place)
+    place = complaint["loc"]
+    key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place).removeprefix(".")
     if complaint["type"] == "extra_forbidden":
         known = _keys_beside(place)
-        near = difflib.get_close_matches(place[-1], known, n=1)
+        near = difflib.get_close_matches(str(place[-1]), known, n=1)
         hint = f"did you mean {near[0]!r}? " if near else ""
         return UserError(f"unknown key {key!r}", where=path, remedy=f"{hint}known here are {', '.join(known)}")
     if complaint["type"] == "missing":
         return UserError(f"lacks the key {key!r}", where=path, remedy="add it")
     given = f", not {complaint['input']!r}" if isinstance(complaint["input"], (str, int, float)) else ""
-    return UserError(f"{key}: {complaint['msg']}{given}", where=path, remedy="mend the value")
+    problem = complaint["msg"].removeprefix("Value error, ")
+    return UserError(f"{key}: {problem}{given}", where=path, remedy="mend the value")
 
 
-def _keys_beside(place: list[str]) -> list[str]:
+def _keys_beside(place: Sequence[int | str]) -> list[str]:
     sections: Mapping[str, type[Any]] = {"build": Build, "variant": Variant}
-    section = sections.get(place[0], StudyConfig) if len(place) > 1 else StudyConfig
+    section = sections.get(str(place[0]), StudyConfig) if len(place) > 1 else StudyConfig
     return list(section.model_fields)

@@ -1,18 +1,14 @@
-"""Running a study: which engines it needs, which of them are there already, and building the rest side by side."""
+"""Running a study: which of its engines are there already, building the rest side by side, explaining them."""
 
-import hashlib
-import importlib.metadata
-import json
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
 import onnx
 
-from fusescope import __version__
 from fusescope.graph.batch import with_batch
 from fusescope.graph.errors import UserError
 from fusescope.graph.structure import fill, is_structure_only
@@ -26,35 +22,16 @@ from fusescope.profiler.trials import with_trials
 from fusescope.quant.half import to_half
 from fusescope.quant.insert import quantize
 from fusescope.study.config import StudyConfig, Variant
+from fusescope.study.plan import Job
 
 RUNS = "runs"
 _BYTES_PER_BUILD = 3 << 30
 """Memory to allow for one compiler: HRNet-W18's takes 1.2 GiB at its peak."""
+_MEMORY = Path("/proc/meminfo")
+"""Where Linux says how much memory is available."""
 
 Progress = Callable[[str, str], None]
 """Called with an engine's name and its state: ``kept``, ``waiting``, ``compiling``, ``done`` or ``failed``."""
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """One engine that a study needs."""
-
-    batch: int
-    """Batch size."""
-
-    variant: Variant | None
-    """How the model is quantized; None for the baseline."""
-
-    name: str
-    """What the engine is called in reports: the variant's name, or the baseline's element type."""
-
-    request: str
-    """Hash of all that determines the engine."""
-
-    @property
-    def folder_name(self) -> str:
-        """Folder of the run, below `RUNS`."""
-        return f"b{self.batch}-{self.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,23 +87,28 @@ class Models:
 
 
 def run_study(
-    config: StudyConfig, folder: Path, *, force: bool = False, progress: Progress | None = None
+    config: StudyConfig,
+    jobs: tuple[Job, ...],
+    folder: Path,
+    *,
+    force: bool = False,
+    progress: Progress | None = None,
 ) -> StudyResult:
     """Build what is missing and explain every variant against the baseline of its batch.
 
     Args:
         config: What to do.
+        jobs: Its engines, from `plan`.
         folder: The study's folder. Runs in it that were made by the same request are kept.
         force: Build all runs again.
         progress: Told of every change of state.
 
     Raises:
-        UserError: The GPU is unknown, or no engine could be built.
+        UserError: No engine could be built.
     """
     gpu = gpu_named(config.gpu) if config.gpu else None
     tell = progress or (lambda _name, _state: None)
     (folder / RUNS).mkdir(parents=True, exist_ok=True)
-    jobs = plan(config)
     runs: dict[tuple[int, str], Run] = {}
     failures: list[Failure] = []
     for job, outcome in _built(config, jobs, folder / RUNS, force=force, tell=tell):
@@ -143,31 +125,16 @@ def run_study(
     )
 
 
-def plan(config: StudyConfig) -> tuple[Job, ...]:
-    """The engines that a study needs: for every batch the baseline, then each variant."""
-    source = hashlib.sha256(config.model.read_bytes()).hexdigest()
-    settings = config.build.model_dump(exclude={"timeout_s"})
-    compiler = _compiler_version()
-    baseline = config.dtype or _element_type(config.model)
-
-    def job(batch: int, variant: Variant | None) -> Job:
-        recipe = None if variant is None else variant.model_dump()
-        asked = [source, config.dtype, batch, recipe, settings, compiler, __version__]
-        request = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
-        return Job(batch, variant, baseline if variant is None else variant.name, request)
-
-    return tuple(job(batch, variant) for batch in config.batches for variant in (None, *config.variant))
-
-
 def _built(
     config: StudyConfig, jobs: tuple[Job, ...], folder: Path, *, force: bool, tell: Progress
 ) -> Iterator[tuple[Job, Run | UserError]]:
     """Every job with its run, or with the reason why there is none, in the order of the jobs."""
     models = Models(config)
     outcomes: list[tuple[Job, Run | UserError | Future[Run]]] = []
-    with ThreadPoolExecutor(max_workers=_workers()) as pool:
+    pool = ThreadPoolExecutor(max_workers=_workers())
+    try:
         for job in jobs:
-            kept = None if force else _kept(folder / job.folder_name, job)
+            kept = None if force else _kept(folder / job.folder_name, job, config.title)
             if kept is not None:
                 tell(job.folder_name, "kept")
                 outcomes.append((job, kept))
@@ -181,6 +148,8 @@ def _built(
                 outcomes.append((job, error))
         for job, outcome in outcomes:
             yield job, _settled(outcome)
+    finally:
+        pool.shutdown(cancel_futures=True)  # interrupted: end after the engines that are being built
 
 
 def _settled(outcome: Run | UserError | Future[Run]) -> Run | UserError:
@@ -219,14 +188,18 @@ def _compile(config: StudyConfig, job: Job, model: onnx.ModelProto, folder: Path
     return run
 
 
-def _kept(folder: Path, job: Job) -> Run | None:
+def _kept(folder: Path, job: Job, title: str) -> Run | None:
+    """The run that is there from the same request, under the study's present title."""
     if not (folder / RECORD).is_file():
         return None
     try:
         run = read_run(folder)
+        _ = run.graph  # read now, since a damaged run is built again
     except UserError:
-        return None  # a damaged run is built again
-    return run if run.provenance.request == job.request else None
+        return None
+    if run.provenance.request != job.request:
+        return None
+    return replace(run, provenance=replace(run.provenance, model_name=title))
 
 
 def _explanations(jobs: tuple[Job, ...], runs: dict[tuple[int, str], Run], gpu: Gpu | None) -> Iterator[Explanation]:
@@ -238,28 +211,9 @@ def _explanations(jobs: tuple[Job, ...], runs: dict[tuple[int, str], Run], gpu: 
 
 
 def _workers() -> int:
+    """How many compilers to run at once."""
     cores = os.cpu_count() or 1
-    try:
-        memory = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError):  # Windows has no sysconf
+    if not _MEMORY.is_file():  # not Linux
         return min(cores, 2)
-    return max(1, min(cores, memory // _BYTES_PER_BUILD))
-
-
-def _compiler_version() -> str:
-    try:
-        return importlib.metadata.version("tensorrt-rtx-cu13")
-    except importlib.metadata.PackageNotFoundError:
-        return ""
-
-
-def _element_type(model: Path) -> str:
-    """``fp16``, ``bf16`` or ``fp32``: the element type of the model's convolution results."""
-    from fusescope.graph.model import read_graph
-    from fusescope.graph.ops import WEIGHTED
-    from fusescope.profiler.dtypes import dtype_named
-
-    graph = read_graph(model)
-    words = [graph.tensors[node.outputs[0]].dtype for node in graph.nodes.values() if node.op in WEIGHTED]
-    dtype = dtype_named(next(filter(None, words), ""))
-    return dtype.name if dtype else "baseline"
+    available_kib = int(_MEMORY.read_text(encoding="ascii").partition("MemAvailable:")[2].split()[0])
+    return max(1, min(cores, (available_kib << 10) // _BYTES_PER_BUILD))

@@ -13,6 +13,7 @@ import pytest
 from onnx import numpy_helper
 
 from fusescope.study.config import read_config
+from fusescope.study.plan import plan
 from fusescope.study.runner import StudyResult, run_study
 
 NEEDS: Mapping[str, Callable[[], bool]] = {
@@ -100,4 +101,5 @@ def tiny_study(tiny_model: onnx.ModelProto, tmp_path_factory: pytest.TempPathFac
     folder = tmp_path_factory.mktemp("tiny")
     onnx.save(tiny_model, folder / "tiny.onnx")
     (folder / "tiny.toml").write_text(TINY_STUDY, encoding="utf-8")
-    return folder, run_study(read_config(folder / "tiny.toml"), folder / "out")
+    config = read_config(folder / "tiny.toml")
+    return folder, run_study(config, plan(config), folder / "out")

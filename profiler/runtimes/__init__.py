@@ -14,6 +14,9 @@ from fusescope.graph.errors import UserError
 DEFAULT_TIMEOUT_S = 1800.0
 """Seconds after which a compiler that still works is taken to hang."""
 
+LONGEST_TIMEOUT_S = 7 * 86400.0
+"""A week: the system's timers count milliseconds in 31 bits."""
+
 
 @dataclass(frozen=True, slots=True)
 class CompileOptions:
