@@ -129,7 +129,9 @@ def read_config(path: Path) -> StudyConfig:
 
 
 def _first_complaint(error: ValidationError, path: Path) -> UserError:
-    complaint = error.errors()[0]
+    complaints = error.errors()
+    # An unknown key first: it may be the one that is missing, misspelt.
+    complaint = next((each for each in complaints if each["type"] == "extra_forbidden"), complaints[0])
     place = complaint["loc"]
     key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place).removeprefix(".")
     if complaint["type"] == "extra_forbidden":

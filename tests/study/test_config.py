@@ -89,6 +89,7 @@ def test_the_samples(path: Path) -> None:
     ("text", "expected"),
     [
         (VARIANT, "lacks the key 'model'"),
+        ("modle = 1\n" + VARIANT, "unknown key 'modle'; did you mean 'model'?"),
         (MODEL, "lacks the key 'variant'"),
         (MODEL + "[[variant]]\n", "lacks the key 'variant[0].name'"),
         (MODEL + "batchs = [1]\n" + VARIANT, "unknown key 'batchs'; did you mean 'batches'? known here are model,"),
