@@ -1,0 +1,48 @@
+"""The fusion pattern suite: small generated models, each the smallest graph that shows one fusion question."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from fusescope.graph.errors import UserError
+from fusescope.graph.model import load_proto
+from fusescope.graph.patterns import convs, sums
+from fusescope.graph.patterns.pattern import FORMATS, GRANULARITIES, Case, Pattern
+
+__all__ = ["FORMATS", "GRANULARITIES", "PATTERNS", "Case", "Pattern", "case_named", "cases", "user_case"]
+
+PATTERNS: tuple[Pattern, ...] = (*convs.PATTERNS, *sums.PATTERNS)
+"""The suite, by family."""
+
+
+def cases(patterns: Iterable[Pattern] = PATTERNS) -> tuple[Case, ...]:
+    """List the cases of patterns: each in all of its formats, with all of its granularities."""
+    return tuple(
+        Case(pattern, form, weights)
+        for pattern in patterns
+        for form in pattern.formats
+        for weights in pattern.granularities
+    )
+
+
+def case_named(name: str) -> Case:
+    """Return the case of the suite that is called `name`, such as "conv-chain/int8/per-tensor".
+
+    Raises:
+        UserError: There is none.
+    """
+    known = {case.name: case for case in cases()}
+    if name not in known:
+        raise UserError(f"no pattern case is called {name!r}", remedy=f"call it such as {next(iter(known))!r}")
+    return known[name]
+
+
+def user_case(path: Path) -> Case:
+    """Make a case of a user's own ONNX model, called after its file.
+
+    Raises:
+        UserError: The file cannot be read, or holds no ONNX model.
+    """
+    proto = load_proto(path)
+    question = "What becomes of the Quantizes of this model?"
+    own = Pattern(path.stem, "own model", question, "", (), lambda _: proto, formats=(), granularities=())
+    return Case(own, "", "")

@@ -1,0 +1,89 @@
+"""What stands between two convs: nothing, an activation, another reader."""
+
+from fusescope.graph.patterns.builder import Net
+from fusescope.graph.patterns.pattern import FUSIONS, PLACEMENT, PROPAGATION, Pattern, pattern
+
+_ACTIVATION = f"An activation behind an 8-bit conv becomes part of it, and the Quantize behind it too ({FUSIONS})."
+_UNNAMED = (
+    f"{_ACTIVATION} The catalog does not name this one; without a fusion it is a pointwise kernel that quantizes."
+)
+
+
+@pattern(
+    "conv chain", "first", documented=f"The Quantize fuses into the first conv, which writes 8 bits ({PROPAGATION})."
+)
+def conv_chain(net: Net) -> str:
+    """Does a conv write the 8-bit tensor that the next conv reads?"""
+    return net.conv8(net.conv8(net.input(), "first"), "second")
+
+
+@pattern(
+    "conv chain",
+    "relu",
+    documented=f"No rule says whether a conv of unquantized operands can write 8 bits ({PLACEMENT}).",
+)
+def conv_unquantized(net: Net) -> str:
+    """Does a conv in float16, such as a stem, write the 8-bit tensor that the next conv reads?"""
+    return net.conv8(net.relu(net.conv(net.input(), "first")), "second")
+
+
+@pattern(
+    "conv chain",
+    "relu",
+    documented=f"A conv has one output type: the Quantize runs apart when float16 is needed too ({PLACEMENT}).",
+)
+def conv_second_reader(net: Net) -> tuple[str, str]:
+    """Does a conv write 8 bits when a float16 conv reads its result as well?"""
+    relu = net.relu(net.conv8(net.input(), "first"))
+    return net.conv8(relu, "second"), net.conv(relu, "reader")
+
+
+@pattern("activation", "relu", documented=_ACTIVATION)
+def conv_relu(net: Net) -> str:
+    """Does a conv with Relu write 8 bits?"""
+    return net.conv8(net.relu(net.conv8(net.input(), "first")), "second")
+
+
+@pattern("activation", "clip", documented=_ACTIVATION)
+def conv_clip(net: Net) -> str:
+    """Does a conv with Clip, as of Relu6, write 8 bits?"""
+    bounds = net.constant("low", 0.0), net.constant("high", 6.0)
+    return net.conv8(net.op("Clip", net.conv8(net.input(), "first"), *bounds, name="clip"), "second")
+
+
+@pattern("activation", "gelu", documented=_ACTIVATION)
+def conv_gelu(net: Net) -> str:
+    """Does a conv with Gelu write 8 bits?"""
+    return net.conv8(net.op("Gelu", net.conv8(net.input(), "first"), name="gelu"), "second")
+
+
+@pattern("activation", "leaky_relu", documented=_UNNAMED)
+def conv_leaky_relu(net: Net) -> str:
+    """Does a conv with LeakyRelu write 8 bits?"""
+    leaky = net.op("LeakyRelu", net.conv8(net.input(), "first"), name="leaky_relu", alpha=0.1)
+    return net.conv8(leaky, "second")
+
+
+@pattern("activation", "silu", documented=_UNNAMED)
+def conv_silu(net: Net) -> str:
+    """Does a conv with SiLU, spelled out as Sigmoid and Mul, write 8 bits?"""
+    return net.conv8(net.silu(net.conv8(net.input(), "first")), "second")
+
+
+@pattern("activation", "hard_swish", documented=_UNNAMED)
+def conv_hard_swish(net: Net) -> str:
+    """Does a conv with HardSwish write 8 bits?"""
+    return net.conv8(net.op("HardSwish", net.conv8(net.input(), "first"), name="hard_swish"), "second")
+
+
+PATTERNS: tuple[Pattern, ...] = (
+    conv_chain,
+    conv_unquantized,
+    conv_second_reader,
+    conv_relu,
+    conv_clip,
+    conv_gelu,
+    conv_leaky_relu,
+    conv_silu,
+    conv_hard_swish,
+)
