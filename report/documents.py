@@ -45,19 +45,7 @@ def sites_document(
     graph_name: str, sites: "Sequence[QuantizeSite]", predictions: "Sequence[Prediction]"
 ) -> dict[str, Any]:
     """The document of ``fusescope sites --json``: a row per site with what the documented rules expect of it."""
-    rows = [
-        {
-            **{key: value for key, value in asdict(site).items() if key != "producer_kind"},
-            "producer_kind": site.producer_kind,
-            "prediction": prediction.prediction,
-            "reason": prediction.reason,
-            "explanation": prediction.explanation,
-            "rule": prediction.rule,
-            "source": prediction.source,
-            "remedy": prediction.remedy,
-        }
-        for site, prediction in zip(sites, predictions, strict=True)
-    ]
+    rows = [{**asdict(site), **asdict(prediction)} for site, prediction in zip(sites, predictions, strict=True)]
     return {**header("sites"), "model": graph_name, "sites": rows}
 
 

@@ -21,9 +21,9 @@ _NODES_SHOWN = 3
 _PIPE_WIDTH = 120
 
 
-def print_explanation(explanation: Explanation, console: Console | None = None) -> None:
+def print_explanation(explanation: Explanation) -> None:
     """Print an explanation: the balance, the groups, the Quantizes, the findings, and what is expected elsewhere."""
-    console = console or plain_console()
+    console = plain_console()
     _print_heading(explanation, console)
     console.print(_balance(explanation.baseline, explanation.quantized))
     console.print(_groups(explanation))
@@ -35,9 +35,9 @@ def print_explanation(explanation: Explanation, console: Console | None = None) 
     _print_gaps(explanation.coverage, console)
 
 
-def print_comparison(explanations: Sequence[Explanation], console: Console | None = None) -> None:
+def print_comparison(explanations: Sequence[Explanation]) -> None:
     """Print one line per engine of a study."""
-    console = console or plain_console()
+    console = plain_console()
     table = plain_table(
         "engine", "batch", "kernels", "only quantize", "traffic", "plan", "convs, gemms in 8 bits", title="Engines"
     )
@@ -63,12 +63,11 @@ def print_comparison(explanations: Sequence[Explanation], console: Console | Non
 def print_sites(
     sites: Sequence[QuantizeSite],
     predictions: Sequence[Prediction],
-    console: Console | None = None,
     *,
     by: str = "by the documented rules",
 ) -> None:
     """Print how many sites are expected to become what, by reason, and then the sites; `by` says whose rules."""
-    console = console or plain_console()
+    console = plain_console()
     by_reason: dict[tuple[str, str], list[QuantizeSite]] = {}
     for site, prediction in zip(sites, predictions, strict=True):
         by_reason.setdefault((prediction.prediction, prediction.reason), []).append(site)

@@ -29,7 +29,7 @@ def printable(text: str) -> str:
 def _scaled(size: int | None, units: dict[str, int], *, signed: bool) -> str:
     if size is None:
         return "-"
-    unit = next((unit for unit, scale in units.items() if abs(size) >= 0.1 * scale), next(iter(units)))
+    unit = next((unit for unit, scale in units.items() if abs(size) >= scale), next(iter(units)))
     value = size / units[unit]
     digits = 0 if unit == "B" or not size else 1 if abs(value) >= 9.995 else 2
     return f"{value:{'+' if signed and size else ''},.{digits}f} {unit}"

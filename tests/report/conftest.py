@@ -34,7 +34,7 @@ QUANTIZED: list[Row] = [
 ]
 """Name, group, ONNX nodes, kB, and whether it carries a Quantize."""
 
-SITES = [
+SITES: list[dict[str, Any]] = [
     {"tensor": "/stem/Relu_output_0", "verdict": "alone", "kernels": (1,), "prediction": "uncertain", "reason": "stem"},
     {"tensor": "/block/b_out", "verdict": "epilogue", "kernels": (3,), "prediction": "fuses", "reason": "conv output"},
     {"tensor": "/block/sum", "verdict": "merged", "kernels": (4,), "prediction": "separate", "reason": "residual sum"},
@@ -118,7 +118,16 @@ def _groups(layers: pd.DataFrame) -> pd.DataFrame:
 
 def _reasons() -> pd.DataFrame:
     rows = [
-        {**dict.fromkeys(VERDICTS, 0), "reason": site["reason"], "sites": 1, str(site["verdict"]): 1} for site in SITES
+        {
+            "reason": site["reason"],
+            "sites": 1,
+            **dict.fromkeys(VERDICTS, 0),
+            str(site["verdict"]): 1,
+            "kernels": 1,
+            "kernels_alone": int(site["verdict"] == "alone"),
+            "bytes": sum(1000 * QUANTIZED[kernel][3] for kernel in site["kernels"]),
+        }
+        for site in SITES
     ]
     return pd.DataFrame(rows).set_index("reason")
 

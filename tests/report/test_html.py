@@ -244,7 +244,7 @@ def test_every_figure_has_words(pair: Explanation) -> None:
     plots = [attributes for _, attributes in _page(pair).tags if "data-figure" in attributes]
     assert all(attributes["role"] == "img" and attributes["aria-label"] for attributes in plots)
     (told,) = (plot["aria-label"] for plot in plots if plot["data-figure"] == "waterfall-0")
-    assert "quantize, nothing else +1 kernels, +0.75 MB" in told
+    assert "quantize, nothing else +1 kernels, +750.0 kB" in told
 
 
 def test_ten_thousand_layers_stay_small(pair: Explanation) -> None:

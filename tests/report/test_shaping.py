@@ -212,7 +212,7 @@ def test_what_is_not_understood_is_said(pair: Explanation) -> None:
         "1 element type is unknown",
         "1 named ONNX node is not in the graph",
         "4 tensors have no known size and are not in the bytes",
-        "2 layers of unknown work, 0.75 MB of traffic",
+        "2 layers of unknown work, 750.0 kB of traffic",
     ]
     assert "2 lines of the dump" in cautions(replace(pair, coverage=coverage))[0]
     assert gaps(pair.coverage) == {}
