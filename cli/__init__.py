@@ -1,6 +1,7 @@
 """The command line: one thin module per command. Errors become text and exit codes here, and only here."""
 
 import importlib
+import io
 import sys
 from collections.abc import Sequence
 
@@ -8,6 +9,7 @@ import click
 
 from fusescope import __version__
 from fusescope.graph.errors import UserError
+from fusescope.report.units import printable
 
 # Name, the module that has it, and the line that `fusescope --help` shows without importing that module.
 COMMANDS = {
@@ -56,10 +58,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         arguments: Arguments without the program's name; those of the process by default.
     """
     words = sys.argv[1:] if arguments is None else list(arguments)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a name must not end a command where stdout is not UTF-8
     try:
         fusescope.main([word for word in words if word != "--debug"], prog_name="fusescope")
     except UserError as error:
         if "--debug" in words:
             raise
-        click.echo(f"error: {error}", err=True)
+        click.echo(f"error: {printable(str(error))}", err=True)
         sys.exit(1)
