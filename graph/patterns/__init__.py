@@ -5,12 +5,19 @@ from pathlib import Path
 
 from fusescope.graph.errors import UserError
 from fusescope.graph.model import load_proto
-from fusescope.graph.patterns import convs, sums
+from fusescope.graph.patterns import convs, gemms, readers, routes, spatial, sums
 from fusescope.graph.patterns.pattern import FORMATS, GRANULARITIES, Case, Pattern
 
 __all__ = ["FORMATS", "GRANULARITIES", "PATTERNS", "Case", "Pattern", "case_named", "cases", "user_case"]
 
-PATTERNS: tuple[Pattern, ...] = (*convs.PATTERNS, *sums.PATTERNS)
+PATTERNS: tuple[Pattern, ...] = (
+    *convs.PATTERNS,
+    *sums.PATTERNS,
+    *routes.PATTERNS,
+    *spatial.PATTERNS,
+    *readers.PATTERNS,
+    *gemms.PATTERNS,
+)
 """The suite, by family."""
 
 

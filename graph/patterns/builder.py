@@ -72,6 +72,24 @@ class Net:
         """Add a SiLU as exporters write it: a Sigmoid and a Mul."""
         return self.op("Mul", tensor, self.op("Sigmoid", tensor, name=f"{name}_sigmoid"), name=name)
 
+    def split(self, tensor: str, *names: str) -> tuple[str, ...]:
+        """Split the channels of a tensor evenly; the node goes by "split"."""
+        self._nodes.append(helper.make_node("Split", [tensor], names, name="split", axis=1, num_outputs=len(names)))
+        return names
+
+    def resize(self, tensor: str, mode: str, name: str = "resize") -> str:
+        """Double height and width as torch exports it; `mode` is "nearest" or "linear"."""
+        scales = self.constant(f"{name}_scales", [1, 1, 2, 2], np.float32)
+        how = {
+            "nearest": {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"},
+            "linear": {"coordinate_transformation_mode": "half_pixel"},
+        }
+        return self.op("Resize", tensor, "", scales, name=name, mode=mode, **how[mode])
+
+    def pad(self, tensor: str, name: str = "pad") -> str:
+        """Add a border of one zero on each side of height and width."""
+        return self.op("Pad", tensor, self.constant(f"{name}_pads", [0, 0, 1, 1] * 2, np.int64), name=name)
+
     def codes(self, tensor: str, *, name: str = "", largest: float = 0.0) -> str:
         """Add a Quantize of an activation.
 

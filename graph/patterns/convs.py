@@ -3,15 +3,11 @@
 from fusescope.graph.patterns.builder import Net
 from fusescope.graph.patterns.pattern import FUSIONS, PLACEMENT, PROPAGATION, Pattern, pattern
 
-_ACTIVATION = f"An activation behind an 8-bit conv becomes part of it, and the Quantize behind it too ({FUSIONS})."
-_UNNAMED = (
-    f"{_ACTIVATION} The catalog does not name this one; without a fusion it is a pointwise kernel that quantizes."
-)
+_NAMED = f"The activation becomes part of the conv ({FUSIONS}), and the Quantize behind it too ({PLACEMENT})."
+_UNNAMED = f"The catalog of conv fusions names Relu, Clip and Gelu only, so the rule is silent ({FUSIONS})."
 
 
-@pattern(
-    "conv chain", "first", documented=f"The Quantize fuses into the first conv, which writes 8 bits ({PROPAGATION})."
-)
+@pattern("conv chain", "first", documented=f"Conv and Quantize fuse, and the conv writes 8 bits ({PLACEMENT}).")
 def conv_chain(net: Net) -> str:
     """Does a conv write the 8-bit tensor that the next conv reads?"""
     return net.conv8(net.conv8(net.input(), "first"), "second")
@@ -20,7 +16,7 @@ def conv_chain(net: Net) -> str:
 @pattern(
     "conv chain",
     "relu",
-    documented=f"No rule says whether a conv of unquantized operands can write 8 bits ({PLACEMENT}).",
+    documented=f"Convs between Dequantizes and a Quantize fuse with them; of others nothing is said ({FUSIONS}).",
 )
 def conv_unquantized(net: Net) -> str:
     """Does a conv in float16, such as a stem, write the 8-bit tensor that the next conv reads?"""
@@ -30,7 +26,7 @@ def conv_unquantized(net: Net) -> str:
 @pattern(
     "conv chain",
     "relu",
-    documented=f"A conv has one output type: the Quantize runs apart when float16 is needed too ({PLACEMENT}).",
+    documented=f"A Quantize moves back to its producer only if no other reader needs float16 ({PROPAGATION}).",
 )
 def conv_second_reader(net: Net) -> tuple[str, str]:
     """Does a conv write 8 bits when a float16 conv reads its result as well?"""
@@ -38,20 +34,20 @@ def conv_second_reader(net: Net) -> tuple[str, str]:
     return net.conv8(relu, "second"), net.conv(relu, "reader")
 
 
-@pattern("activation", "relu", documented=_ACTIVATION)
+@pattern("activation", "relu", documented=_NAMED)
 def conv_relu(net: Net) -> str:
     """Does a conv with Relu write 8 bits?"""
     return net.conv8(net.relu(net.conv8(net.input(), "first")), "second")
 
 
-@pattern("activation", "clip", documented=_ACTIVATION)
+@pattern("activation", "clip", documented=_NAMED)
 def conv_clip(net: Net) -> str:
     """Does a conv with Clip, as of Relu6, write 8 bits?"""
     bounds = net.constant("low", 0.0), net.constant("high", 6.0)
     return net.conv8(net.op("Clip", net.conv8(net.input(), "first"), *bounds, name="clip"), "second")
 
 
-@pattern("activation", "gelu", documented=_ACTIVATION)
+@pattern("activation", "gelu", documented=_NAMED)
 def conv_gelu(net: Net) -> str:
     """Does a conv with Gelu write 8 bits?"""
     return net.conv8(net.op("Gelu", net.conv8(net.input(), "first"), name="gelu"), "second")

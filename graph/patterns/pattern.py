@@ -12,9 +12,10 @@ from fusescope.graph.patterns.builder import Net
 FORMATS = ("fp8", "int8")
 GRANULARITIES = ("per-tensor", "per-channel")
 
-PROPAGATION = "TensorRT documentation, Explicit Quantization: Q/DQ propagation"
-PLACEMENT = "TensorRT documentation, Explicit Quantization: Q/DQ layer-placement recommendations"
-QUANTIZABLE = "TensorRT documentation, Explicit Quantization: quantizable layers"
+_EXPLICIT = "TensorRT documentation, Explicit Quantization: "
+PROPAGATION = _EXPLICIT + "Q/DQ propagation"
+PLACEMENT = _EXPLICIT + "Q/DQ layer-placement recommendations"
+LIMITATIONS = _EXPLICIT + "Q/DQ limitations"
 FUSIONS = "TensorRT documentation, Layer Fusion Catalog"
 
 Draw: TypeAlias = Callable[[Net], str | Sequence[str]]
