@@ -56,11 +56,6 @@ class Evidence:
     baseline_plan_bytes: int | None
     """Size of the baseline's plan."""
 
-    @property
-    def kernels(self) -> pd.DataFrame:
-        """The rows of layers that run on the GPU."""
-        return self.layers[self.layers["kernel"]]
-
 
 def findings(evidence: Evidence) -> tuple[Finding, ...]:
     """Everything found, most costly first: by bytes, then by kernels."""

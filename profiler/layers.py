@@ -130,11 +130,6 @@ class Engine:
         return _by_key(self.layers, lambda layer: (tensor.name for tensor in layer.outputs))
 
     @cached_property
-    def readers(self) -> Mapping[str, tuple[Layer, ...]]:
-        """Tensor name to the layers that read it."""
-        return _by_key(self.layers, lambda layer: (tensor.name for tensor in layer.inputs))
-
-    @cached_property
     def naming(self) -> Mapping[str, tuple[Layer, ...]]:
         """ONNX node name to the layers whose metadata name it."""
         return _by_key(self.layers, lambda layer: layer.onnx_nodes)

@@ -14,7 +14,7 @@ VERDICTS: Mapping[str, str] = {
     "merged": "the kernel does other work of the model",
     "alone": "the kernel reads the tensor in high precision and only quantizes, pads or re-lays it out",
     "lost": "there is no such kernel: no reader runs in 8 bits",
-    "absent": "proven gone: a twin, a constant, or dead",
+    "absent": "proven gone: another Quantize writes the same value, or no output depends on it",
     "unknown": "the recording cannot tell",
 }
 """Every verdict with what is true of the kernel that writes the 8-bit tensor."""
@@ -104,8 +104,6 @@ def _without_carrier(
     view: EngineView, site: QuantizeSite, lost_readers: tuple[str, ...]
 ) -> tuple[str, str, tuple[Layer, ...]]:
     """Verdict, evidence and kernels of a site that no kernel writing an 8-bit tensor names."""
-    if site.tensor in view.graph.constants:
-        return "absent", "its tensor is a constant", ()
     naming = [layer for node in site.quantize for layer in view.engine.naming.get(node, ())]
     for layer in naming:
         for reader in site.readers:

@@ -1,15 +1,16 @@
 """Hands for drawing ONNX graphs and engines, and engines that are compiled once per session."""
 
 import re
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
 import onnx.parser
+import pandas as pd
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from fusescope.profiler.run import Run
 
 SAMPLES = Path(__file__).parents[2] / "samples"
-Shapes = dict[str, tuple[int, ...]]
 
 _HEADER = '<ir_version: 9, opset_import: ["" : 19]>\n'
 _QDQ = re.compile(r"^\s*QDQ (?P<tensor>\w+) (?P<format>fp8|int8)$", re.MULTILINE)
@@ -91,6 +91,29 @@ def layer(
 def engine(*layers: Layer) -> Engine:
     """An engine that runs these layers in this order."""
     return Engine(tuple(replace(layer, index=index) for index, layer in enumerate(layers)))
+
+
+_SPEED = re.compile(r"\b(fast|slow|speed|quick|latency|millisecond|pays?\b|worth|time)\w*", re.IGNORECASE)
+
+
+def texts(value: Any) -> Iterator[str]:
+    """Every text in a value, down through data classes, mappings, sequences and tables."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, pd.DataFrame):
+        yield from texts(value.to_dict(orient="list"))
+    elif is_dataclass(value):
+        yield from (text for item in fields(value) for text in texts(getattr(value, item.name)))
+    elif isinstance(value, dict):
+        yield from (text for item in value.items() for text in texts(item))
+    elif isinstance(value, tuple | list):
+        yield from (text for item in value for text in texts(item))
+
+
+@pytest.fixture(scope="session")
+def words_about_speed() -> Callable[[Any], list[str]]:
+    """A function that lists the texts in an explanation that speak of time ("ahead of time" excepted)."""
+    return lambda value: [text for text in texts(value) if _SPEED.search(text.replace("ahead of time", ""))]
 
 
 @pytest.fixture(scope="session")

@@ -153,6 +153,20 @@ def test_an_epilogue_split_off_a_conv(draw: SimpleNamespace, two_convs: ModelGra
     assert (epilogue.group, epilogue.work, epilogue.finishes) == ("epilogue", ("r1",), "c1")
 
 
+def test_an_epilogue_across_a_copy(draw: SimpleNamespace) -> None:
+    """What lies between a conv and its activation and computes nothing may go unnamed."""
+    graph = draw.graph(
+        TWO_CONVS.replace("[r1] r = Relu (a)", "[copy] i = Identity (a)\n[r1] r = Relu (i)"), w=(8, 8, 3, 3), b=(8,)
+    )
+    _, epilogue = attributed(
+        draw,
+        graph,
+        split_conv(draw, "Float"),
+        draw.layer("kgen", "__myl_MulCastAddReluMove_myl0_2", f"o:Float{SHAPE}", f"r:Half{SHAPE}", nodes="c1 r1"),
+    )
+    assert (epilogue.group, epilogue.work) == ("epilogue", ("r1",))
+
+
 def test_a_sum_with_a_skip_is_no_epilogue(draw: SimpleNamespace, two_convs: ModelGraph) -> None:
     """A kernel that adds another tensor of the model to a conv's accumulators does other work too."""
     _, pointwise = attributed(

@@ -276,9 +276,9 @@ def test_a_max_pool_between_the_pair_and_the_conv_loses_the_8_bits(tiny: Callabl
     assert (rounding.group, rounding.direction) == ("quantize", "both")
     weights = attributions["__myl_CastMul"]
     assert (weights.group, weights.direction) == ("quantize", "dequantize")
-    keys = {finding.key: finding for finding in explain(run).findings}
-    assert keys["lost-8-bits"].nodes == ("c2",)
-    assert keys["weights-dequantized"].layers == (weights.layer.index,)
+    by_key = {finding.key: finding for finding in explain(run).findings}
+    assert by_key["lost-8-bits"].nodes == ("c2",)
+    assert by_key["weights-dequantized"].layers == (weights.layer.index,)
 
 
 def test_a_depthwise_conv_is_padded_within_its_groups(tiny: Callable[..., Run]) -> None:
@@ -570,6 +570,16 @@ def test_per_channel_scales_make_the_convs_of_hrnet_write_fp32(explained: Explai
         assert sum(len(finding.layers) for finding in found) == len(by_hand)
         wide[variant] = len(by_hand)
     assert wide == {"per-channel": 324, "per-tensor": 0}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("sample", SAMPLES)
+def test_nothing_is_said_about_speed(
+    explained: Explained, words_about_speed: Callable[[Any], list[str]], sample: str, variant: str
+) -> None:
+    """There was no clock: no finding, remedy, reason or evidence speaks of time."""
+    _, explanation = explained(sample, variant)
+    assert words_about_speed(explanation) == []
 
 
 @pytest.mark.parametrize("variant", VARIANTS[1:])
