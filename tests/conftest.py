@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import hypothesis
 import numpy as np
 import onnx
 import onnx.parser
@@ -15,6 +16,10 @@ from onnx import numpy_helper
 from fusescope.study.config import read_config
 from fusescope.study.plan import plan
 from fusescope.study.runner import StudyResult, run_study
+
+# A busy machine is no defect: what must be quick has a test of its own.
+hypothesis.settings.register_profile("fusescope", deadline=None)
+hypothesis.settings.load_profile("fusescope")
 
 NEEDS: Mapping[str, Callable[[], bool]] = {
     "compiles": lambda: importlib.util.find_spec("tensorrt_rtx") is not None,
