@@ -128,26 +128,22 @@ class Net:
             axis: The dimension of the output channels.
         """
         values = _values(name, shape)
-        scale = self._weight_scale(values, axis)
-        codes = values / np.float32(
-            np.expand_dims(scale, [d for d in range(len(shape)) if d != axis] if scale.ndim else [])
-        )
-        codes = np.clip(
-            codes if self._element == TensorProto.FLOAT8E4M3FN else np.rint(codes), -self._largest, self._largest
-        )
+        scale, stored_scale = self._weight_scale(name, values, axis)
+        codes = np.clip(values / scale, -self._largest, self._largest)
+        if self._element == TensorProto.INT8:
+            codes = np.rint(codes)
         raw = codes.astype(self._dtype).tobytes()
         stored = helper.make_tensor(f"{name}_codes", self._element, shape, raw, raw=True)
         self._initializers[stored.name] = stored
-        inputs = (stored.name, self.constant(f"{name}_scale", scale))
-        return self.op("DequantizeLinear", *inputs, name=name, **self._axis(axis))
+        return self.op("DequantizeLinear", stored.name, stored_scale, name=name, **self._axis(axis))
 
     def run_time_weight8(self, name: str, shape: tuple[int, ...], *, axis: int = 0) -> str:
         """Add a weight in float16 that is quantized and dequantized when the model runs; see `weight8`."""
-        scale = self.constant(f"{name}_scale", self._weight_scale(_values(name, shape), axis))
+        _, scale = self._weight_scale(name, _values(name, shape), axis)
         zeros = np.zeros(self._initializers[scale].dims, self._dtype)
         zero = helper.make_tensor(f"{name}_zero", self._element, zeros.shape, zeros.tobytes(), raw=True)
         self._initializers[zero.name] = zero
-        inputs = (self.weight(f"{name}_values", shape), scale, zero.name)
+        inputs = (self.constant(f"{name}_values", _values(name, shape)), scale, zero.name)
         codes = self.op("QuantizeLinear", *inputs, name=f"{name}_q", **self._axis(axis))
         return self.op("DequantizeLinear", codes, scale, zero.name, name=name, **self._axis(axis))
 
@@ -173,6 +169,10 @@ class Net:
         """Add a conv in 8 bits that reads `tensor` through Quantize and Dequantize."""
         weight = self.weight8(f"{name}_weight", shape)
         return self.conv(self.quantized(tensor), name, shape, weight=weight, **attributes)
+
+    def conv_relu(self) -> str:
+        """Draw what most patterns begin with: an input, a conv in 8 bits, "first", and its Relu, "relu"."""
+        return self.relu(self.conv8(self.input(), "first"))
 
     def matmul8(self, tensor: str, name: str, shape: tuple[int, int]) -> str:
         """Add a MatMul in 8 bits by a weight of `shape`, K x N, and a bias; the sum goes by `name`."""
@@ -204,10 +204,17 @@ class Net:
     def _axis(self, axis: int) -> dict[str, int]:
         return {"axis": axis} if self._per_channel else {}
 
-    def _weight_scale(self, values: NDArray[np.float32], axis: int) -> NDArray[np.float16]:
-        """Largest absolute value over the largest code, of each output channel or of the whole weight."""
+    def _weight_scale(self, name: str, values: NDArray[np.float32], axis: int) -> tuple[NDArray[np.float32], str]:
+        """Add the scale of a weight: its largest absolute value, or each output channel's, over the largest code.
+
+        Returns:
+            The scale as it divides `values`, and the name of the initializer.
+        """
         others = tuple(dim for dim in range(values.ndim) if dim != axis) if self._per_channel else None
-        return np.asarray(np.abs(values).max(axis=others) / self._largest, np.float16)
+        scale = np.abs(values).max(axis=others, keepdims=self._per_channel) / self._largest
+        stored = np.asarray(scale, np.float16)
+        name = self.constant(f"{name}_scale", stored.reshape(-1) if self._per_channel else stored)
+        return stored.astype(np.float32), name
 
 
 def _values(name: str, shape: tuple[int, ...]) -> NDArray[np.float32]:

@@ -30,14 +30,14 @@ def conv_unquantized(net: Net) -> str:
 )
 def conv_second_reader(net: Net) -> tuple[str, str]:
     """Does a conv write 8 bits when a float16 conv reads its result as well?"""
-    relu = net.relu(net.conv8(net.input(), "first"))
+    relu = net.conv_relu()
     return net.conv8(relu, "second"), net.conv(relu, "reader")
 
 
 @pattern("activation", "relu", documented=_NAMED)
 def conv_relu(net: Net) -> str:
     """Does a conv with Relu write 8 bits?"""
-    return net.conv8(net.relu(net.conv8(net.input(), "first")), "second")
+    return net.conv8(net.conv_relu(), "second")
 
 
 @pattern("activation", "clip", documented=_NAMED)

@@ -11,6 +11,8 @@ from fusescope.graph.patterns.builder import Net
 
 FORMATS = ("fp8", "int8")
 GRANULARITIES = ("per-tensor", "per-channel")
+RECOMMENDED = ("per-channel",)
+"""The granularity that is recommended, for questions that how weights are scaled has nothing to do with."""
 
 _EXPLICIT = "TensorRT documentation, Explicit Quantization: "
 PROPAGATION = _EXPLICIT + "Q/DQ propagation"

@@ -3,7 +3,7 @@
 from onnx import TensorProto
 
 from fusescope.graph.patterns.builder import CHANNELS, KERNEL_1X1, PIXELS, Net
-from fusescope.graph.patterns.pattern import LIMITATIONS, PLACEMENT, PROPAGATION, Pattern, pattern
+from fusescope.graph.patterns.pattern import LIMITATIONS, PLACEMENT, PROPAGATION, RECOMMENDED, Pattern, pattern
 
 _WIDE = (CHANNELS, 2 * CHANNELS, 1, 1)
 _NARROW = (CHANNELS, CHANNELS // 2, 1, 1)
@@ -56,70 +56,85 @@ def concat_one_branch_quantized(net: Net) -> str:
 @pattern("split", "first_half", "second_half", documented=_MOVED)
 def split_then_quantize(net: Net) -> tuple[str, str]:
     """Do the Quantizes of the halves of a Split fuse into the conv before it?"""
-    first, second = net.split(net.relu(net.conv8(net.input(), "first")), "first_half", "second_half")
+    first, second = net.split(net.conv_relu(), "first_half", "second_half")
     return net.conv8(first, "left", _NARROW), net.conv8(second, "right", _NARROW)
 
 
-@pattern("split", "relu", documented=f"A Dequantize moves on across data movement to the readers ({PROPAGATION}).")
+@pattern(
+    "split",
+    "relu",
+    documented=f"A Dequantize moves on across data movement to the readers ({PROPAGATION}).",
+    granularities=RECOMMENDED,
+)
 def quantize_then_split(net: Net) -> tuple[str, str]:
     """Do convs run in 8 bits when a Split stands between them and their Dequantize?"""
-    first, second = net.split(net.quantized(net.relu(net.conv8(net.input(), "first"))), "first_half", "second_half")
+    first, second = net.split(net.quantized(net.conv_relu()), "first_half", "second_half")
     weights = (net.weight8(f"{name}_weight", _NARROW) for name in ("left", "right"))
     left = net.conv(first, "left", _NARROW, weight=next(weights))
     return left, net.conv(second, "right", _NARROW, weight=next(weights))
 
 
-@pattern("sharing", "relu", documented=_ONE_CODE)
+@pattern("sharing", "relu", documented=_ONE_CODE, granularities=RECOMMENDED)
 def two_readers(net: Net) -> tuple[str, str]:
     """Does a conv write 8 bits once for two convs that share its Quantize, each with a Dequantize of its own?"""
-    relu = net.relu(net.conv8(net.input(), "first"))
+    relu = net.conv_relu()
     return net.conv8(relu, "left", KERNEL_1X1), net.conv8(relu, "right", KERNEL_1X1)
 
 
-@pattern("sharing", "relu", documented=_ONE_CODE)
+@pattern("sharing", "relu", documented=_ONE_CODE, granularities=RECOMMENDED)
 def shared_dequantize(net: Net) -> tuple[str, str]:
     """Does a conv write 8 bits once for two convs that share both its Quantize and its Dequantize?"""
-    return _read_by_two(net, *[net.quantized(net.relu(net.conv8(net.input(), "first")))] * 2)
+    return _read_by_two(net, *[net.quantized(net.conv_relu())] * 2)
 
 
-@pattern("sharing", "relu", documented=f"Quantizes of equal scale move back together and are one ({LIMITATIONS}).")
+@pattern(
+    "sharing",
+    "relu",
+    documented=f"Quantizes of equal scale move back together and are one ({LIMITATIONS}).",
+    granularities=RECOMMENDED,
+)
 def duplicate_quantizes(net: Net) -> tuple[str, str]:
     """Are two Quantizes of one scale on one tensor, as torch exports them, made one?"""
-    relu = net.relu(net.conv8(net.input(), "first"))
+    relu = net.conv_relu()
     return _read_by_two(net, *(net.dequantized(net.codes(relu, name=f"{side}_q", largest=4.0)) for side in "ab"))
 
 
-@pattern("sharing", "relu", documented=f"Quantizes of different scales cannot move back together ({LIMITATIONS}).")
+@pattern(
+    "sharing",
+    "relu",
+    documented=f"Quantizes of different scales cannot move back together ({LIMITATIONS}).",
+    granularities=RECOMMENDED,
+)
 def different_quantizes(net: Net) -> tuple[str, str]:
     """What becomes of two Quantizes of different scales on one tensor?"""
-    relu = net.relu(net.conv8(net.input(), "first"))
+    relu = net.conv_relu()
     return _read_by_two(net, *(net.dequantized(net.codes(relu, name=f"{side}_q")) for side in "ab"))
 
 
-@pattern("boundary", "x", documented=_BOUNDARY)
+@pattern("boundary", "x", documented=_BOUNDARY, granularities=RECOMMENDED)
 def graph_input(net: Net) -> str:
     """What quantizes a float16 input of the model?"""
     return net.conv8(net.input(), "first")
 
 
-@pattern("boundary", "half", documented=_BOUNDARY)
+@pattern("boundary", "half", documented=_BOUNDARY, granularities=RECOMMENDED)
 def graph_input_float32(net: Net) -> str:
     """Does the kernel that quantizes a float32 input of the model take up the Cast to float16?"""
     x = net.input("x", (1, CHANNELS, PIXELS, PIXELS), TensorProto.FLOAT)
     return net.conv8(net.op("Cast", x, name="half", to=TensorProto.FLOAT16), "first")
 
 
-@pattern("boundary", "relu", documented=_BOUNDARY)
+@pattern("boundary", "relu", documented=_BOUNDARY, granularities=RECOMMENDED)
 def graph_output(net: Net) -> tuple[str, str]:
     """Does a conv write 8 bits when its result is an output of the model too?"""
-    relu = net.relu(net.conv8(net.input(), "first"))
+    relu = net.conv_relu()
     return relu, net.conv8(relu, "second")
 
 
-@pattern("boundary", "relu", documented=_ONE_CODE)
+@pattern("boundary", "relu", documented=_ONE_CODE, granularities=RECOMMENDED)
 def graph_output_dequantized(net: Net) -> tuple[str, str]:
     """Does a conv write 8 bits when the model's output is read from behind the Dequantize?"""
-    relu = net.relu(net.conv8(net.input(), "first"))
+    relu = net.conv_relu()
     return net.quantized(relu), net.conv8(relu, "second")
 
 

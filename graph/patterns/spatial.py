@@ -1,7 +1,7 @@
 """What changes extents between two convs: pools, Pad, Resize, squeeze-and-excite."""
 
 from fusescope.graph.patterns.builder import CHANNELS, KERNEL_1X1, KERNEL_3X3, Net
-from fusescope.graph.patterns.pattern import FUSIONS, PLACEMENT, PROPAGATION, Pattern, pattern
+from fusescope.graph.patterns.pattern import FUSIONS, PLACEMENT, PROPAGATION, RECOMMENDED, Pattern, pattern
 
 _POOL = {"kernel_shape": (2, 2), "strides": (2, 2)}
 _COMMUTES = (
@@ -13,20 +13,20 @@ _APART = f"It does not commute and reads float16, so a kernel behind it quantize
 @pattern("pool", "pool", documented=_COMMUTES)
 def max_pool_then_quantize(net: Net) -> str:
     """Does the Quantize behind a max pool move back across it into the conv?"""
-    return net.conv8(net.op("MaxPool", _first(net), name="pool", **_POOL), "second")
+    return net.conv8(net.op("MaxPool", net.conv_relu(), name="pool", **_POOL), "second")
 
 
 @pattern("pool", "relu", documented=f"Max pooling commutes: the Dequantize moves on to the conv ({PROPAGATION}).")
 def quantize_then_max_pool(net: Net) -> str:
     """Does a conv run in 8 bits when a max pool stands between it and its Dequantize?"""
-    pool = net.op("MaxPool", net.quantized(_first(net)), name="pool", **_POOL)
+    pool = net.op("MaxPool", net.quantized(net.conv_relu()), name="pool", **_POOL)
     return net.conv(pool, "second", weight=net.weight8("second_weight", KERNEL_3X3))
 
 
 @pattern("pool", "pool", documented=_APART)
 def average_pool_then_quantize(net: Net) -> str:
     """What becomes of the Quantize behind an average pool that reads float16?"""
-    return net.conv8(net.op("AveragePool", _first(net), name="pool", **_POOL), "second")
+    return net.conv8(net.op("AveragePool", net.conv_relu(), name="pool", **_POOL), "second")
 
 
 @pattern(
@@ -34,7 +34,7 @@ def average_pool_then_quantize(net: Net) -> str:
 )
 def average_pool_quantized(net: Net) -> str:
     """Does an average pool between Dequantize and Quantize run in 8 bits?"""
-    return net.conv8(net.op("AveragePool", net.quantized(_first(net)), name="pool", **_POOL), "second")
+    return net.conv8(net.op("AveragePool", net.quantized(net.conv_relu()), name="pool", **_POOL), "second")
 
 
 @pattern(
@@ -42,22 +42,25 @@ def average_pool_quantized(net: Net) -> str:
 )
 def pad_then_quantize(net: Net) -> str:
     """Does the Quantize fuse into the conv before when a Pad stands between them?"""
-    return net.conv8(net.pad(_first(net)), "second", pads=(0, 0, 0, 0))
+    return net.conv8(net.pad(net.conv_relu()), "second", pads=(0, 0, 0, 0))
 
 
 @pattern(
-    "layout", "relu", documented=f"A Pad becomes part of the conv behind it ({FUSIONS}), and zero stays zero in 8 bits."
+    "layout",
+    "relu",
+    documented=f"A Pad becomes part of the conv behind it ({FUSIONS}), and zero stays zero in 8 bits.",
+    granularities=RECOMMENDED,
 )
 def quantize_then_pad(net: Net) -> str:
     """Does a conv run in 8 bits when a Pad stands between it and its Dequantize?"""
-    pad = net.pad(net.quantized(_first(net)))
+    pad = net.pad(net.quantized(net.conv_relu()))
     return net.conv(pad, "second", weight=net.weight8("second_weight", KERNEL_3X3), pads=(0, 0, 0, 0))
 
 
 @pattern("layout", "resize", documented=_APART)
 def resize_then_quantize(net: Net) -> str:
     """What becomes of the Quantize behind a Resize to the nearest?"""
-    return net.conv8(net.resize(_first(net), "nearest"), "second")
+    return net.conv8(net.resize(net.conv_relu(), "nearest"), "second")
 
 
 @pattern("squeeze-excite", "excited", documented=_APART)
@@ -68,10 +71,6 @@ def squeeze_excite(net: Net) -> str:
     reduced = net.silu(net.conv(squeezed, "reduce", (CHANNELS // 4, CHANNELS, 1, 1)), "reduce_silu")
     gate = net.op("Sigmoid", net.conv(reduced, "expand", (CHANNELS, CHANNELS // 4, 1, 1)), name="gate")
     return net.conv8(net.op("Mul", silu, gate, name="excited"), "last", KERNEL_1X1)
-
-
-def _first(net: Net) -> str:
-    return net.relu(net.conv8(net.input(), "first"))
 
 
 PATTERNS: tuple[Pattern, ...] = (
