@@ -1,5 +1,6 @@
 """``fusescope study``."""
 
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,14 +24,15 @@ MARK = "study.toml"
 def command(config: Path, output: Path | None, force: bool, as_json: bool) -> None:
     """Do all that CONFIG, a TOML file, asks for: quantize, compile every variant and batch, explain.
 
-    Writes report.html and study.json into the study's folder. A study that was stopped goes on where it was: engines
-    that were built by the same request are kept. With --force all are built again.
+    Writes report.html, study.md and study.json into the study's folder. A study that was stopped goes on where it was:
+    engines that were built by the same request are kept. With --force all are built again.
     """
     from dataclasses import asdict
 
     from fusescope.graph.files import write_text
     from fusescope.report.documents import study_document
     from fusescope.report.html import render_html
+    from fusescope.report.markdown import render_markdown
     from fusescope.report.terminal import print_comparison, print_explanation
     from fusescope.study.config import read_config
     from fusescope.study.plan import plan
@@ -42,22 +44,25 @@ def command(config: Path, output: Path | None, force: bool, as_json: bool) -> No
     _claim(folder, config, force=force)
     with _progress() as progress:
         result = run_study(asked, jobs, folder, force=force, progress=progress)
-    report, data = folder / "report.html", folder / "study.json"
-    written = [data, *([report] if result.explanations else [])]
+    data, report, text = folder / "study.json", folder / "report.html", folder / "study.md"
+    written = [data, *([report, text] if result.explanations else [])]
     failures = [asdict(failure) for failure in result.failures]
+    lines = [f"{failure.variant}, batch {failure.batch}: {failure.error}" for failure in result.failures]
     document = study_document(asked.title, result.explanations, failures, [*written, *result.runs])
     write_text(data, dumps(document))
     if result.explanations:
         write_text(report, render_html(result.explanations, title=asked.title))
+        again = shlex.join(("fusescope", "study", str(config), "-o", str(folder)))
+        write_text(text, render_markdown(result.explanations, title=asked.title, command=again, failures=lines))
     if as_json:
         print_json(document)
     elif result.explanations:
         print_comparison(result.explanations)
         for explanation in result.explanations:
             print_explanation(explanation)
-    for failure in result.failures:
-        say(f"error: {failure.variant}, batch {failure.batch}: {failure.error}")
-    say(f"wrote {' and '.join(map(str, written))}")
+    for line in lines:
+        say(f"error: {line}")
+    say(f"wrote {', '.join(map(str, written))}")
     if result.failures:
         raise SystemExit(1)
 

@@ -30,7 +30,13 @@ class TestStudy:
         first = call("study", study)
         assert first.status == 0
         folder = tmp_path / "studies" / "tiny"
-        assert {path.name for path in folder.iterdir()} == {"study.toml", "study.json", "report.html", "runs"}
+        assert {path.name for path in folder.iterdir()} == {
+            "study.toml",
+            "study.json",
+            "report.html",
+            "study.md",
+            "runs",
+        }
         assert (folder / "study.toml").read_text() == study.read_text()
         lines = first.err.splitlines()
         assert [line for line in lines if line.startswith("b1-fp16")] == [
@@ -38,7 +44,10 @@ class TestStudy:
             "b1-fp16: compiling",
             "b1-fp16: done",
         ]
-        assert lines[-1] == "wrote studies/tiny/study.json and studies/tiny/report.html"
+        assert (
+            lines[-1]
+            == f"wrote {', '.join(f'studies/tiny/{name}' for name in ('study.json', 'report.html', 'study.md'))}"
+        )
         again = call("study", study)
         assert again.status == 0
         assert again.out == first.out
@@ -60,6 +69,7 @@ class TestStudy:
         assert {Path(path).name for path in document["written"]} == {
             "study.json",
             "report.html",
+            "study.md",
             "b1-fp16",
             "b1-fp8",
             "b1-fp8-per-tensor",
@@ -84,6 +94,7 @@ class TestStudy:
         assert (batch, variant) == (1, "fp8")
         assert f"error: fp8, batch 1: {error}" in called.err.splitlines()
         assert (tmp_path / "out" / "report.html").is_file()
+        assert "- Not built: fp8, batch 1: " in (tmp_path / "out" / "study.md").read_text(encoding="utf-8")
         assert "Traceback" not in called.err
 
     def test_no_variant_is_left(self, call: Call, study: Path, tmp_path: Path) -> None:
