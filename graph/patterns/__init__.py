@@ -4,9 +4,12 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from fusescope.graph.errors import UserError
-from fusescope.graph.model import load_proto
+from fusescope.graph.external import load_with_weights
+from fusescope.graph.model import check_proto
+from fusescope.graph.names import name_nodes
 from fusescope.graph.patterns import convs, gemms, readers, routes, spatial, sums
 from fusescope.graph.patterns.pattern import FORMATS, GRANULARITIES, Case, Pattern
+from fusescope.graph.structure import fill, is_structure_only
 
 __all__ = ["FORMATS", "GRANULARITIES", "PATTERNS", "Case", "Pattern", "case_named", "cases", "user_case"]
 
@@ -46,10 +49,16 @@ def case_named(name: str) -> Case:
 def user_case(path: Path) -> Case:
     """Make a case of a user's own ONNX model, called after its file.
 
+    A structure-only model is filled with seeded weights, and nodes without a unique name get one.
+
     Raises:
-        UserError: The file cannot be read, or holds no ONNX model.
+        UserError: The file or its external data cannot be read, or holds no valid ONNX model.
     """
-    proto = load_proto(path)
+    proto = load_with_weights(path)
+    check_proto(proto, path)
+    if is_structure_only(proto):
+        proto = fill(proto)
+    name_nodes(proto)
     question = "What becomes of the Quantizes of this model?"
-    own = Pattern(path.stem, "own model", question, "", (), lambda _: proto, formats=(), granularities=())
+    own = Pattern(path.name, "own model", question, "", (), lambda _: proto, formats=(), granularities=())
     return Case(own, "", "")
