@@ -2,7 +2,7 @@
 
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -49,6 +49,24 @@ def replacing(path: Path) -> Iterator[Path]:
     finally:
         if temporary is not None:
             shutil.rmtree(temporary.parent, ignore_errors=True)
+
+
+def write_folder(folder: Path, files: Mapping[str, str]) -> None:
+    """Write a folder of UTF-8 files in one step, in place of one that holds files of these names only.
+
+    Args:
+        folder: Where to.
+        files: Content by file name.
+
+    Raises:
+        UserError: The folder holds something else, the disk is full, or the place cannot be written to.
+    """
+    if folder.is_dir() and any(each.is_dir() or each.name not in files for each in folder.iterdir()):
+        raise UserError("holds other files", where=folder, remedy="choose another folder")
+    with replacing(folder) as temporary:
+        temporary.mkdir()
+        for name, content in files.items():
+            (temporary / name).write_bytes(content.encode("utf-8"))
 
 
 def write_bytes(path: Path, content: bytes) -> None:
