@@ -25,8 +25,6 @@ class ShapeType(click.ParamType[tuple[str, tuple[int, ...]]]):
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[str, tuple[int, ...]]:
         """Split at the last ``=``, since input names may hold one."""
-        if isinstance(value, tuple):
-            return value
         name, equals, sizes = str(value).rpartition("=")
         parts = sizes.lower().split("x")
         if not (name and equals and all(part.isdecimal() for part in parts)):

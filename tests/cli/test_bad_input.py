@@ -236,7 +236,7 @@ class TestRuns:
         document = json.loads(call("explain", run, "--json").out)
         assert document["coverage"]["unread_lines"] == ["this is no layer"]
         assert document["quantized"]["layers"] == before["quantized"]["layers"]
-        assert "unread lines of the dump: 1 (this is no layer)" in call("explain", run).out
+        assert "1 line of the dump could not be read (this is no layer)" in call("explain", run).out
 
     @pytest.mark.compiles
     def test_an_unknown_gpu(self, refused: Refused, tiny_study: tuple[Path, StudyResult], tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """A study in a folder of its own, to be changed."""
 
 import shutil
-from collections.abc import Callable
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -60,11 +60,8 @@ def _study(tiny_study: tuple[Path, StudyResult], tmp_path: Path) -> Study:
     return Study(tmp_path)
 
 
-@pytest.fixture(name="no_compiler")
-def _no_compiler(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Return a function after which starting a compiler fails the test."""
-
-    def forbid() -> None:
-        monkeypatch.setattr("fusescope.profiler.build._start_worker", lambda *_: pytest.fail("a compiler was started"))
-
-    return forbid
+@pytest.fixture
+def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every engine fail that a compiler is started for."""
+    program = "raise SystemExit('a compiler was started')"
+    monkeypatch.setattr("fusescope.profiler.build.WORKER", (sys.executable, "-c", program))
