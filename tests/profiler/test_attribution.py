@@ -153,6 +153,44 @@ def test_an_epilogue_split_off_a_conv(draw: SimpleNamespace, two_convs: ModelGra
     assert (epilogue.group, epilogue.work, epilogue.finishes) == ("epilogue", ("r1",), "c1")
 
 
+def test_an_epilogue_of_a_conv_that_writes_half(draw: SimpleNamespace, two_convs: ModelGraph) -> None:
+    """What a conv writes in fp16 is raw as well if the kernel behind it names the conv: it adds the bias."""
+    _, epilogue = attributed(
+        draw,
+        two_convs,
+        split_conv(draw, "Half"),
+        draw.layer("kgen", "__myl_AddRelu_myl0_2", f"o:Half{SHAPE}", f"r:Half{SHAPE}", nodes="c1 r1"),
+    )
+    assert (epilogue.group, epilogue.finishes) == ("epilogue", "c1")
+    _, activation = attributed(
+        draw,
+        two_convs,
+        split_conv(draw, "Half"),
+        draw.layer("kgen", "__myl_Relu_myl0_2", f"o:Half{SHAPE}", f"r:Half{SHAPE}", nodes="r1"),
+    )
+    assert (activation.group, activation.finishes) == ("pointwise", "")
+
+
+def test_a_named_conv_is_a_border(draw: SimpleNamespace, two_convs: ModelGraph) -> None:
+    """Of a kernel before a conv's, nothing behind the conv is its work; of one after it, nothing before the conv."""
+    layout, _, after = attributed(
+        draw,
+        two_convs,
+        draw.layer("kgen", "__myl_ConcTran_myl0_0", "x:Half[1,3,8,8]", "p:Half[1,4,8,8]", nodes="c1 r1"),
+        draw.layer("correlation", "c1_myl0_1", "p:Half[1,4,8,8]", f"o:Half{SHAPE}", nodes="c1"),
+        draw.layer("kgen", "__myl_Relu_myl0_2", f"o:Half{SHAPE}", f"r:Half{SHAPE}", nodes="c1 r1"),
+    )
+    assert (layout.group, layout.work) == ("reformat", ())
+    assert (after.group, after.work) == ("pointwise", ("r1",))
+    _, move = attributed(
+        draw,
+        two_convs,
+        draw.layer("correlation", "c2_myl0_0", f"s:Half{SHAPE}", f"o:Half{SHAPE}", nodes="c2"),
+        draw.layer("kgen", "__myl_Tran_myl0_1", f"o:Half{SHAPE}", f"y:Half{SHAPE}", nodes="add c2"),
+    )
+    assert (move.group, move.work) == ("reformat", ())
+
+
 def test_an_epilogue_across_a_copy(draw: SimpleNamespace) -> None:
     """What lies between a conv and its activation and computes nothing may go unnamed."""
     graph = draw.graph(

@@ -247,7 +247,8 @@ def test_less_is_never_slower(draw: SimpleNamespace, gpu: Gpu) -> None:
         (("__myl_ReluMulCast_myl0_0", "a:Half[100]", "q:FP8[100] r:Half[100]", "relu x_q"), 100),
         # Another that writes nothing else: it would have to write its result anyway.
         (("__myl_ReluMulCast_myl0_0", "a:Half[100]", "q:FP8[100]", "relu x_q"), 0),
-        # One without a Quantize.
+        # Those without a Quantize, whatever they write.
+        (("__myl_Relu_myl0_0", "a:Half[100]", "q:FP8[100] r:Half[100]", "relu"), 0),
         (("__myl_Relu_myl0_0", "a:Half[100]", "r:Half[100]", "relu"), 0),
     ],
 )
