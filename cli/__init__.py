@@ -19,6 +19,7 @@ COMMANDS = {
     "sites": ("fusescope.cli.sites", "List the Quantize sites of a model and what the rules expect of them."),
     "build": ("fusescope.cli.build", "Compile a model and keep the engine as a run."),
     "explain": ("fusescope.cli.explain", "Explain what the compiler did with a quantized model."),
+    "releases": ("fusescope.cli.releases", "Ask TensorRT releases which Quantizes they fuse."),
     "study": ("fusescope.cli.study", "From a model to a written study, in one command."),
 }
 

@@ -11,8 +11,14 @@ from fusescope.cli.options import FILE, json_option, print_json, say
 @click.argument("model", type=FILE)
 @click.option("--runtime", default="tensorrt", show_default=True, help="Whose documented rules to apply.")
 @click.option("--target", help="What the engine would be built for, such as sm120; decides rules about hardware.")
+@click.option(
+    "--rules",
+    default="documented",
+    show_default=True,
+    help="documented, or what a release was seen to do, such as tensorrt-rtx-1.7.",
+)
 @json_option
-def command(model: Path, runtime: str, target: str | None, as_json: bool) -> None:
+def command(model: Path, runtime: str, target: str | None, rules: str, as_json: bool) -> None:
     """List the Quantize sites of MODEL, an ONNX file, with what the documented rules expect of them.
 
     It needs no runtime and no weights.
@@ -25,10 +31,16 @@ def command(model: Path, runtime: str, target: str | None, as_json: bool) -> Non
 
     graph = read_graph(model)
     sites = quantize_sites(graph)
-    expected = predictions(graph, sites, runtime, target)
+    if rules == "documented":
+        expected = predictions(graph, sites, runtime, target)
+    else:
+        from fusescope.profiler.releases.observed import observed_predictions, stored_rules
+
+        expected = observed_predictions(graph, sites, stored_rules(rules))
     if as_json:
         print_json(sites_document(graph.name, sites, expected))
     else:
-        print_sites(sites, expected)
+        by = "by the documented rules" if rules == "documented" else f"as {rules} was seen to do"
+        print_sites(sites, expected, by=by)
     for renamed in graph.renamed:
         say(f"renamed node {renamed.old!r} to {renamed.new!r}")

@@ -3,6 +3,7 @@
 import hashlib
 import importlib.util
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -28,6 +29,11 @@ from fusescope.profiler.targets import check_target
 from fusescope.profiler.worker import BUILD_LOG, LAYERS, OUTCOME
 
 WORKER = (sys.executable, "-m", "fusescope.profiler.worker")
+Worker = subprocess.Popen[str]
+
+# The builder takes and frees megabytes for every model. glibc gives them back to the system and has them faulted in
+# again, which was half of the time of compiling many small models.
+_ALLOCATOR = {"MALLOC_TRIM_THRESHOLD_": str(1 << 30), "MALLOC_MMAP_THRESHOLD_": str(1 << 30)}
 _PROTOBUF_LIMIT_BYTES = 2**31 - 1
 _TAIL_LINES = 3
 
@@ -114,7 +120,8 @@ def build(
         folder.mkdir()
         model_path = Path(scratch) / MODEL
         _save(model.proto, model_path)
-        with _start_worker(runtime, model_path, options, Path(scratch), folder) as process:
+        asked = {"runtime": runtime, "model": str(model_path), "options": asdict(options)}
+        with start_worker(asked, Path(scratch) / "request.json", folder) as process:
             try:
                 # While the compiler works: what the run keeps of the model.
                 sha256 = _sha256(Path(scratch))
@@ -229,17 +236,25 @@ def _sha256(folder: Path) -> str:
     return digest.hexdigest()
 
 
-def _start_worker(
-    runtime: str, model: Path, options: CompileOptions, scratch: Path, folder: Path
-) -> subprocess.Popen[str]:
-    request = scratch / "request.json"
-    asked = {"runtime": runtime, "model": str(model), "options": asdict(options)}
+def start_worker(asked: Mapping[str, Any], request: Path, folder: Path, overlay: Path | None = None) -> Worker:
+    """Start a process that compiles, with a release's overlay first on its path.
+
+    Args:
+        asked: What to compile: see `fusescope.profiler.worker`.
+        request: File to write `asked` to.
+        folder: Where the worker writes.
+        overlay: Folder of a release that is not the installed one.
+    """
     request.write_text(json.dumps(asked), encoding="utf-8")
+    environment = {**_ALLOCATOR, **os.environ}
+    if overlay is not None:
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(overlay), environment.get("PYTHONPATH", ""))))
     command = [*WORKER, str(request), str(folder)]
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace")
+    quiet, kept = subprocess.DEVNULL, subprocess.PIPE
+    return subprocess.Popen(command, stdout=quiet, stderr=kept, text=True, errors="replace", env=environment)
 
 
-def _outcome(process: subprocess.Popen[str], folder: Path, name: str, timeout_s: float) -> dict[str, Any]:
+def _outcome(process: Worker, folder: Path, name: str, timeout_s: float) -> dict[str, Any]:
     try:
         _, complaint = process.communicate(timeout=timeout_s)
     except subprocess.TimeoutExpired as error:

@@ -1,6 +1,6 @@
 """The process that compiles: ``python -m fusescope.profiler.worker REQUEST.json FOLDER``.
 
-REQUEST names a runtime, options and either one ``model``, or ``models`` by name, each with a folder of its name in FOLDER.
+REQUEST names a runtime, options and one ``model``, or ``models`` by name, each with a folder of its name in FOLDER.
 
 An engine is built in a process of its own, so that a crash inside TensorRT is an error message, not the end of a
 study. The worker writes into FOLDER what the compiler says while it says it, and `OUTCOME` last.

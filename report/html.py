@@ -19,11 +19,13 @@ from plotly.offline import get_plotlyjs
 from fusescope import __version__
 from fusescope.profiler.explanation import Explanation
 from fusescope.profiler.kinds import GROUPS
+from fusescope.profiler.releases.matrix import Change, FusionMatrix
 from fusescope.profiler.tables import LAYER_COLUMNS, SITE_COLUMNS
 from fusescope.profiler.verdicts import VERDICTS
 from fusescope.report import figures, shaping, units
 from fusescope.report.documents import explanation_document, header, records
 from fusescope.report.palette import GROUP_COLORS, PREDICTION_COLORS, VERDICT_COLORS
+from fusescope.report.releases import by_pattern, grouped_changes
 
 _FIGURE = re.compile(r"(?<![\w#&.-])[\d,.]*\d(?: [kKM]?i?B)?(?![\w-])")
 
@@ -59,6 +61,24 @@ def render_html(explanations: Sequence[Explanation], *, title: str) -> str:
         units=units,
     )
     return page.encode("utf-8", "replace").decode("utf-8")  # a dump may hold bytes that are no text
+
+
+def render_releases(found: FusionMatrix, differences: Sequence[Change]) -> str:
+    """Make the page of a matrix of releases: every pattern is a row that opens to the kernels side by side."""
+    page = (
+        _environment()
+        .get_template("releases.html")
+        .render(
+            title="TensorRT releases and their fusions",
+            version=__version__,
+            found=found,
+            differences=differences,
+            grouped=grouped_changes(differences),
+            patterns=by_pattern(found),
+            changed={change.pattern for change in differences if change.direction == "worse"},
+        )
+    )
+    return page.encode("utf-8", "replace").decode("utf-8")
 
 
 def page_data(explanations: Sequence[Explanation], report: shaping.Report) -> dict[str, Any]:
