@@ -154,8 +154,9 @@ class TestPackaging:
         with zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as wheel:
             shipped = {name for name in wheel.namelist() if ".dist-info/" not in name}
         own = {f"fusescope/{path.name}" for path in PACKAGE.iterdir() if path.is_file()}
-        rooms = {f"fusescope/{where(path)}" for room in ROOMS for path in (ROOT / room).rglob("*") if path.is_file()}
-        assert shipped == own | {name for name in rooms if "__pycache__" not in name}
+        files = {path.relative_to(tmp_path).as_posix() for room in ROOMS for path in (tmp_path / room).rglob("*.*")}
+        rooms = {f"fusescope/{name}" for name in files if not name.endswith(".pyc")}
+        assert shipped == own | rooms
 
     def test_the_command(self) -> None:
         """The command that is installed is the main function of the command line."""
