@@ -104,6 +104,12 @@ def activation_scales(proto: onnx.ModelProto) -> list[float]:
     ]
 
 
+def computed(proto: onnx.ModelProto, **inputs: np.ndarray) -> np.ndarray:
+    """Return the first output of a model, by ONNX's reference implementation, as float64."""
+    outputs = list(ReferenceEvaluator(proto).run(None, inputs))
+    return np.asarray(outputs[0], float)
+
+
 @cache
 def graph_for(name: str) -> ModelGraph:
     """Return the graph of a case."""
@@ -196,7 +202,7 @@ class TestNumbers:
             net = Net(form, granularity)
             name = net.weight("w", shape) if kind == "weight" else getattr(net, kind)("w", shape, axis=axis)
             model = net.model("weights", [net.op("Identity", name, name="out")])
-            made[kind] = ReferenceEvaluator(model).run(None, {})[0].astype(np.float32)
+            made[kind] = computed(model)
         wanted = made.pop("weight")
         others = tuple(dim for dim in range(len(shape)) if dim != axis) if granularity == "per-channel" else None
         largest = np.abs(wanted).max(axis=others, keepdims=True)
@@ -213,7 +219,7 @@ class TestNumbers:
         x = np.random.default_rng(0).uniform(-1, 1, (1, 32, 16, 16)).astype(np.float16)
         net = Net(form, "per-channel")
         twin = net.model("twin", [net.conv(net.relu(net.conv(net.input(), "first")), "second")])
-        quantized, plain = (ReferenceEvaluator(model).run(None, {"x": x})[0].astype(float) for model in (proto, twin))
+        quantized, plain = (computed(model, x=x) for model in (proto, twin))
         # Two operands of two convs, each with a relative error of 1/16 at most, 1/16/sqrt(3) in the mean.
         assert 0 < np.linalg.norm(quantized - plain) < np.sqrt(4 / 3) / 16 * np.linalg.norm(plain)
 
