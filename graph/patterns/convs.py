@@ -1,7 +1,7 @@
 """What stands between two convs: nothing, an activation, another reader."""
 
 from fusescope.graph.patterns.builder import Net
-from fusescope.graph.patterns.pattern import FUSIONS, PLACEMENT, PROPAGATION, Pattern, pattern
+from fusescope.graph.patterns.pattern import FUSIONS, PLACEMENT, Pattern, pattern
 
 _NAMED = f"The activation becomes part of the conv ({FUSIONS}), and the Quantize behind it too ({PLACEMENT})."
 _UNNAMED = f"The catalog of conv fusions names Relu, Clip and Gelu only, so the rule is silent ({FUSIONS})."
@@ -26,7 +26,7 @@ def conv_unquantized(net: Net) -> str:
 @pattern(
     "conv chain",
     "relu",
-    documented=f"A Quantize moves back to its producer only if no other reader needs float16 ({PROPAGATION}).",
+    documented=f"Conv and Quantize fused write 8 bits only ({PLACEMENT}), so they do not where float16 is needed too.",
 )
 def conv_second_reader(net: Net) -> tuple[str, str]:
     """Does a conv write 8 bits when a float16 conv reads its result as well?"""

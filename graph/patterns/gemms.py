@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from fusescope.graph.patterns.builder import Net
-from fusescope.graph.patterns.pattern import FUSIONS, PLACEMENT, PROPAGATION, Pattern, pattern
+from fusescope.graph.patterns.pattern import FUSIONS, PLACEMENT, Pattern, pattern
 
 _TOKENS = 64
 _FEATURES = 64
@@ -14,7 +14,7 @@ _SQUARE = (_FEATURES, _FEATURES)
 _SEQUENCE = (1, _TOKENS, _FEATURES)
 
 _FUSES = f"Gemms fuse with bias, activation and Quantize as convs do ({PLACEMENT})."
-_NORM = f"A norm or Softmax does not commute and works in float16, so a kernel of it quantizes ({PROPAGATION})."
+_NORM = f"A layer without weights takes up a Quantize only behind a Dequantize ({FUSIONS})."
 
 
 @pattern("gemm", "relu", documented=_FUSES)
@@ -24,7 +24,11 @@ def gemm_chain(net: Net) -> str:
     return net.gemm8(net.relu(net.gemm8(x, "first", _SQUARE)), "second", _SQUARE)
 
 
-@pattern("gemm", "gelu", documented=f"A Gelu becomes part of the kernel before it, and the Quantize too ({FUSIONS}).")
+@pattern(
+    "gemm",
+    "gelu",
+    documented=f"The catalog names a Gelu behind convs, not behind gemms, so the rule is silent ({FUSIONS}).",
+)
 def matmul_gelu(net: Net) -> str:
     """Does a MatMul with bias and Gelu, as in a transformer, write the 8-bit tensor that the next MatMul reads?"""
     hidden = net.op("Gelu", net.matmul8(net.input("x", _SEQUENCE), "first", _SQUARE), name="gelu")
@@ -37,7 +41,11 @@ def layer_norm(net: Net) -> str:
     return net.matmul8(_norm(net, net.input("x", _SEQUENCE)), "first", _SQUARE)
 
 
-@pattern("attention", "context", documented=_FUSES)
+@pattern(
+    "attention",
+    "context",
+    documented=f"Gemms between Dequantizes and a Quantize fuse with them; of others nothing is said ({FUSIONS}).",
+)
 def attention_fp16_scores(net: Net) -> str:
     """What becomes of the Quantize behind attention whose two products are in float16?"""
     return _attention(net, lambda tensor: tensor)

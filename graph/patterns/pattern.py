@@ -14,11 +14,13 @@ GRANULARITIES = ("per-tensor", "per-channel")
 RECOMMENDED = ("per-channel",)
 """The granularity that is recommended, for questions that how weights are scaled has nothing to do with."""
 
-_EXPLICIT = "TensorRT documentation, Explicit Quantization: "
-PROPAGATION = _EXPLICIT + "Q/DQ propagation"
-PLACEMENT = _EXPLICIT + "Q/DQ layer-placement recommendations"
-LIMITATIONS = _EXPLICIT + "Q/DQ limitations"
-FUSIONS = "TensorRT documentation, Layer Fusion Catalog"
+# https://docs.nvidia.com/deeplearning/tensorrt/latest/inference-library/quantized-types-explicit-quantization.html
+PROPAGATION = "TensorRT, Explicit Quantization: Q/DQ propagation"
+PLACEMENT = "TensorRT, Explicit Quantization: Q/DQ placement"
+LIMITATIONS = "TensorRT, Explicit Quantization: Q/DQ limitations"
+WEIGHTS = "TensorRT, Explicit Quantization: quantized weights"
+# https://docs.nvidia.com/deeplearning/tensorrt/latest/performance/fusion-catalog.html
+FUSIONS = "TensorRT, Layer Fusion Catalog"
 
 Draw: TypeAlias = Callable[[Net], str | Sequence[str]]
 """Draws a pattern into an empty model and returns its outputs."""

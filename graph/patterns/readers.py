@@ -1,7 +1,7 @@
 """Convs that may not run in 8 bits, or not well: grouped, large, transposed, of odd width, of other weights."""
 
 from fusescope.graph.patterns.builder import CHANNELS, KERNEL_1X1, KERNEL_3X3, PIXELS, Net
-from fusescope.graph.patterns.pattern import PLACEMENT, RECOMMENDED, Pattern, pattern
+from fusescope.graph.patterns.pattern import PLACEMENT, RECOMMENDED, WEIGHTS, Pattern, pattern
 
 _GROUPED = "FP8 has no optimised kernel for grouped convs, INT8 has (TensorRT 10.12 release notes)."
 _WIDTH = (
@@ -96,7 +96,7 @@ def channels_48(net: Net) -> str:
 
 
 @pattern(
-    "weights", "relu", documented=f"Constant weights are quantized at build time, as if stored in 8 bits ({PLACEMENT})."
+    "weights", "relu", documented=f"Constant weights are quantized at build time and stored in 8 bits ({WEIGHTS})."
 )
 def run_time_weights(net: Net) -> str:
     """Does a conv run in 8 bits when the model holds float16 weights with Quantize and Dequantize?"""

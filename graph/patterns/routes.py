@@ -9,7 +9,8 @@ _WIDE = (CHANNELS, 2 * CHANNELS, 1, 1)
 _NARROW = (CHANNELS, CHANNELS // 2, 1, 1)
 
 _MOVED = f"Where it commutes with the data movement, the Quantize moves back to the convs ({PROPAGATION})."
-_BOUNDARY = f"What enters or leaves the model in high precision needs a kernel that quantizes ({PLACEMENT})."
+_INPUT = f"A Quantize becomes part of what comes before it ({PROPAGATION}); before an input there is nothing."
+_OUTPUT = f"Conv and Quantize fused write 8 bits only ({PLACEMENT}), so they do not where float16 is needed too."
 _ONE_CODE = f"The conv writes 8 bits once and all readers read that ({PROPAGATION})."
 
 
@@ -24,7 +25,7 @@ def concat_then_quantize(net: Net) -> str:
     "left",
     "right",
     "concat",
-    documented=f"Where the scales are equal, Quantizes move across and the Concat is one of 8 bits ({LIMITATIONS}).",
+    documented=f"Rewrites across several Quantizes apply where their scales are equal ({LIMITATIONS}).",
 )
 def concat_quantized_equal_scales(net: Net) -> str:
     """Do Quantizes before and behind a Concat fuse when all have one scale?"""
@@ -38,7 +39,7 @@ def concat_quantized_equal_scales(net: Net) -> str:
     "left",
     "right",
     "concat",
-    documented=f"Where scales differ, no Quantize moves across, and the Concat re-quantizes ({LIMITATIONS}).",
+    documented=f"Rewrites across several Quantizes do not apply where their scales differ ({LIMITATIONS}).",
 )
 def concat_quantized_different_scales(net: Net) -> str:
     """Do Quantizes before and behind a Concat fuse when each has a scale of its own?"""
@@ -46,7 +47,12 @@ def concat_quantized_different_scales(net: Net) -> str:
     return _joined(net, left, right)
 
 
-@pattern("concat", "left", "concat", documented=f"The float16 branch keeps the Concat in high precision ({PLACEMENT}).")
+@pattern(
+    "concat",
+    "left",
+    "concat",
+    documented=f"Without weights, it runs in 8 bits only if all it reads and writes is quantized ({PLACEMENT}).",
+)
 def concat_one_branch_quantized(net: Net) -> str:
     """What becomes of the Quantizes when only one branch of a Concat is quantized before it?"""
     left, right = _branches(net)
@@ -90,7 +96,7 @@ def shared_dequantize(net: Net) -> tuple[str, str]:
 @pattern(
     "sharing",
     "relu",
-    documented=f"Quantizes of equal scale move back together and are one ({LIMITATIONS}).",
+    documented=f"Quantizes of equal scale move back together ({LIMITATIONS}).",
     granularities=RECOMMENDED,
 )
 def duplicate_quantizes(net: Net) -> tuple[str, str]:
@@ -102,7 +108,7 @@ def duplicate_quantizes(net: Net) -> tuple[str, str]:
 @pattern(
     "sharing",
     "relu",
-    documented=f"Quantizes of different scales cannot move back together ({LIMITATIONS}).",
+    documented=f"Quantizes move back together only if their scales are equal ({LIMITATIONS}).",
     granularities=RECOMMENDED,
 )
 def different_quantizes(net: Net) -> tuple[str, str]:
@@ -111,20 +117,20 @@ def different_quantizes(net: Net) -> tuple[str, str]:
     return _read_by_two(net, *(net.dequantized(net.codes(relu, name=f"{side}_q")) for side in "ab"))
 
 
-@pattern("boundary", "x", documented=_BOUNDARY, granularities=RECOMMENDED)
+@pattern("boundary", "x", documented=_INPUT, granularities=RECOMMENDED)
 def graph_input(net: Net) -> str:
     """What quantizes a float16 input of the model?"""
     return net.conv8(net.input(), "first")
 
 
-@pattern("boundary", "half", documented=_BOUNDARY, granularities=RECOMMENDED)
+@pattern("boundary", "half", documented=_INPUT, granularities=RECOMMENDED)
 def graph_input_float32(net: Net) -> str:
     """Does the kernel that quantizes a float32 input of the model take up the Cast to float16?"""
     x = net.input("x", (1, CHANNELS, PIXELS, PIXELS), TensorProto.FLOAT)
     return net.conv8(net.op("Cast", x, name="half", to=TensorProto.FLOAT16), "first")
 
 
-@pattern("boundary", "relu", documented=_BOUNDARY, granularities=RECOMMENDED)
+@pattern("boundary", "relu", documented=_OUTPUT, granularities=RECOMMENDED)
 def graph_output(net: Net) -> tuple[str, str]:
     """Does a conv write 8 bits when its result is an output of the model too?"""
     relu = net.conv_relu()

@@ -7,7 +7,7 @@ _POOL = {"kernel_shape": (2, 2), "strides": (2, 2)}
 _COMMUTES = (
     f"Max pooling commutes: the Quantize moves back into the conv and the pool is one of 8 bits ({PROPAGATION})."
 )
-_APART = f"It does not commute and reads float16, so a kernel behind it quantizes ({PROPAGATION})."
+_APART = f"A layer without weights takes up a Quantize only behind a Dequantize ({FUSIONS})."
 
 
 @pattern("pool", "pool", documented=_COMMUTES)

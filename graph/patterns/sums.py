@@ -1,14 +1,14 @@
 """Sums: the skip of a residual block, and branches of different resolution."""
 
 from fusescope.graph.patterns.builder import CHANNELS, KERNEL_1X1, PIXELS, Net
-from fusescope.graph.patterns.pattern import FUSIONS, PLACEMENT, PROPAGATION, Pattern, pattern
+from fusescope.graph.patterns.pattern import FUSIONS, PLACEMENT, Pattern, pattern
 
 _COARSE = (1, CHANNELS, PIXELS // 2, PIXELS // 2)
 _FINE = (1, CHANNELS, PIXELS * 2, PIXELS * 2)
 
 _PLAIN_SKIP = f"A float16 operand of the Add keeps conv and Add in float16, and the Quantize apart ({PLACEMENT})."
 _QUANTIZED_SKIP = f"Conv, Add, activation and Quantize fuse when the skip is quantized ({PLACEMENT})."
-_SECOND_READER = f"A Quantize moves back to its producer only if no other reader needs float16 ({PROPAGATION})."
+_SECOND_READER = f"Conv and Quantize fused write 8 bits only ({PLACEMENT}), so they do not where float16 is needed too."
 _ACTIVATED = f"A conv takes up an Add right behind it ({FUSIONS}); here an activation stands between."
 
 
