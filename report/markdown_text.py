@@ -13,8 +13,10 @@ LONGEST_NAME = 160
 
 _ESCAPES = str.maketrans(
     {character: f"\\{character}" for character in "\\`*_[]<>~#"}
-    | {"&": "&amp;", "|": "&#124;", "$": "&#36;", "@": "`@`"}  # nothing but a code span keeps mail addresses unlinked
+    | {"&": "&amp;", "|": "&#124;", "$": "&#36;"}
 )
+_AT = re.compile("@+")
+"""In a code span, since GitHub links a mail address however it is escaped."""
 _BARE_LINK = re.compile(r"(?<=:)//|(?<=www)\.", re.IGNORECASE)
 _BLOCK_START = re.compile(r"^(\d{0,9})([-+.)](?=\s|$)|[-=](?=[-=\s]*$))")
 _URL = re.compile(r"https://[\w./#%-]*[\w/#]")
@@ -23,7 +25,7 @@ _URL = re.compile(r"https://[\w./#%-]*[\w/#]")
 def text(words: str) -> str:
     """Text as Markdown that shows just that text: no markup, no HTML, no link, no second line."""
     escaped = _BARE_LINK.sub(lambda found: "".join(f"&#{ord(each)};" for each in found[0]), _shown(words))
-    return _BLOCK_START.sub(r"\1\\\2", escaped)
+    return _BLOCK_START.sub(r"\1\\\2", escaped.strip())
 
 
 def code(name: str) -> str:
@@ -77,4 +79,4 @@ def shortened(name: str) -> str:
 
 
 def _shown(words: str) -> str:
-    return printable(words).translate(_ESCAPES)
+    return _AT.sub(r"`\g<0>`", printable(words).translate(_ESCAPES))
