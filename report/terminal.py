@@ -71,7 +71,8 @@ def print_sites(
     by_reason: dict[tuple[str, str], list[QuantizeSite]] = {}
     for site, prediction in zip(sites, predictions, strict=True):
         by_reason.setdefault((prediction.prediction, prediction.reason), []).append(site)
-    summary = plain_table("sites", "expected", "reason", title=f"{plural(len(sites), 'Quantize site')}, {by}", left=1)
+    console.print(f"[bold]{plural(len(sites), 'Quantize site')}[/bold], {by}")
+    summary = plain_table("sites", "expected", "reason", left=3)
     for (expected, reason), members in sorted(by_reason.items(), key=lambda item: -len(item[1])):
         summary.add_row(count(len(members)), expected, as_text(reason))
     console.print(summary)

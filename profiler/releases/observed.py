@@ -51,7 +51,8 @@ def observed_predictions(
         for site in row.sites:
             for signature in site.signatures:
                 seen.setdefault(signature, []).append((site.verdict, row.pattern))
-    return tuple(_prediction(signatures(graph, site), seen, rules) for site in sites)
+    runtime = rules.releases[0].partition("==")[0]
+    return tuple(_prediction(signatures(graph, site, runtime, rules.target), seen, rules) for site in sites)
 
 
 def _prediction(likenesses: Sequence[str], seen: dict[str, list[tuple[str, str]]], rules: FusionMatrix) -> Prediction:

@@ -1,27 +1,46 @@
 """What a Quantize site is like: the likeness by which one release's behaviour is carried over to another graph."""
 
-from fusescope.graph.model import ModelGraph
+from fusescope.graph.model import ModelGraph, Node
 from fusescope.graph.ops import DEQUANTIZE, WEIGHTED
-from fusescope.graph.sites import QuantizeSite
+from fusescope.graph.reader_rules import blocking_rule
+from fusescope.graph.sites import QuantizeSite, conv_precision
 
 
-def signatures(graph: ModelGraph, site: QuantizeSite) -> tuple[str, ...]:
+def signatures(graph: ModelGraph, site: QuantizeSite, runtime: str, target: str) -> tuple[str, ...]:
     """What a site is like, most precisely first.
 
     Args:
         graph: The graph.
         site: A Quantize site of it.
+        runtime: Whose documented limits of 8-bit readers tell them apart.
+        target: What would be compiled for.
     """
     path = "+".join(graph.nodes[name].op for name in site.path) or "-"
-    readers = "+".join(sorted({graph.nodes[name].op for name in site.readers})) or "-"
+    readers = "+".join(sorted({_reader(graph, name, runtime, target) for name in site.readers})) or "-"
     shared = "shared" if site.high_precision_readers or site.branch_readers or site.is_graph_output else "own"
     form = f"{site.format} {_granularity(graph)}"
-    kind = site.producer_kind
+    producer = _producer(graph, site)
     return (
-        f"{form}: {kind}, {path}, {shared}, read by {readers}",
-        f"{form}: {kind}, {path}, {shared}",
-        f"{form}: {kind}, {shared}",
+        f"{form}: {producer}, {path}, {shared}, read by {readers}",
+        f"{form}: {producer}, {shared}, read by {readers}",
     )
+
+
+def _producer(graph: ModelGraph, site: QuantizeSite) -> str:
+    node = graph.nodes.get(site.producer or "")
+    if node is None or node.op not in WEIGHTED:
+        return site.producer_kind
+    return f"{_operation(node)} in {conv_precision(graph, node) or 'high precision'}"
+
+
+def _reader(graph: ModelGraph, name: str, runtime: str, target: str) -> str:
+    node = graph.nodes[name]
+    limit = blocking_rule(graph, node, runtime, target)
+    return _operation(node) if limit is None else f"{_operation(node)} ({limit.name})"
+
+
+def _operation(node: Node) -> str:
+    return f"grouped {node.op}" if max(node.integers("group"), default=1) > 1 else node.op
 
 
 def _granularity(graph: ModelGraph) -> str:

@@ -174,7 +174,7 @@ def _result(release: Release, case: Case, target: str, folder: Path, failure: st
         case=case,
         verdicts=verdicts(view, sites),
         predictions=predictions(graph, sites, release.runtime, target),
-        signatures=tuple(signatures(graph, site) for site in sites),
+        signatures=tuple(signatures(graph, site, release.runtime, target) for site in sites),
         kernels=tuple(attribution for attribution in view.attributions if attribution.is_kernel),
         failure="",
     )
