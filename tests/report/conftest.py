@@ -126,6 +126,7 @@ def _reasons() -> pd.DataFrame:
             "kernels": 1,
             "kernels_alone": int(site["verdict"] == "alone"),
             "bytes": sum(1000 * QUANTIZED[kernel][3] for kernel in site["kernels"]),
+            "quantize_bytes": 0,
         }
         for site in SITES
     ]
