@@ -70,7 +70,6 @@ def check(
     from fusescope.graph.files import refuse_existing, write_text
     from fusescope.profiler.releases import release_named
     from fusescope.profiler.releases.matrix import against, changes, matrix, matrix_document, read_matrix
-    from fusescope.report.html import render_releases
     from fusescope.report.releases import junit_xml, print_matrix
 
     for output in filter(None, (write_baseline, html, junit)):
@@ -84,6 +83,8 @@ def check(
     if write_baseline:
         write_text(write_baseline, dumps({**document, "changes": []}))
     if html:
+        from fusescope.report.html import render_releases
+
         write_text(html, render_releases(found, differences))
     if junit:
         write_text(junit, junit_xml(found, differences))
