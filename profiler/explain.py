@@ -9,11 +9,12 @@ import pandas as pd
 from fusescope.graph.rules import Expectation, Prediction, predictions
 from fusescope.graph.sites import quantize_sites
 from fusescope.profiler.attribution import EngineView
-from fusescope.profiler.chain import longest_chain
+from fusescope.profiler.blocks import block_table
 from fusescope.profiler.explanation import Coverage, Explanation, QuantizeCost, Side
 from fusescope.profiler.findings import FULL_TENSORRT, Evidence, findings
 from fusescope.profiler.gpus import Gpu
 from fusescope.profiler.run import Run
+from fusescope.profiler.spots import find_spots
 from fusescope.profiler.tables import SITE_COLUMNS, group_table, layer_table, reason_table
 from fusescope.profiler.verdicts import Verdict, verdict_counts, verdicts
 
@@ -32,11 +33,12 @@ def explain(quantized: Run, baseline: Run | None = None, *, gpu: Gpu | None = No
     expected = predictions(view.graph, sites, FULL_TENSORRT, quantized.provenance.target)
     layers = layer_table(view)
     groups = {"quantized": group_table(view, layers, gpu)}
-    base_side = base_view = base_layers = None
+    base_side = base_view = base_layers = blocks = None
     if baseline is not None:
         base_view = EngineView(baseline.engine, baseline.graph)
         base_layers = layer_table(base_view)
         base_side = _side(baseline, base_view, base_layers)
+        blocks = block_table(view, base_view, layers, base_layers, judged)
         groups = {"baseline": group_table(base_view, base_layers, gpu), **groups}
     evidence = Evidence(
         view=view,
@@ -49,6 +51,8 @@ def explain(quantized: Run, baseline: Run | None = None, *, gpu: Gpu | None = No
         baseline=base_layers,
         baseline_plan_bytes=None if baseline is None else baseline.provenance.plan_bytes,
     )
+    found = findings(evidence)
+    cut, spots = find_spots(view, base_view, sites, [name for finding in found for name in finding.nodes])
     return Explanation(
         observed=_observed(quantized),
         expected=_expected(expected),
@@ -57,11 +61,14 @@ def explain(quantized: Run, baseline: Run | None = None, *, gpu: Gpu | None = No
         groups=pd.concat(groups, axis=1),
         quantize=_cost(layers, judged, expected),
         reasons=reason_table(judged, tuple(prediction.reason for prediction in expected), layers),
-        findings=findings(evidence),
+        findings=found,
         coverage=_coverage(view, layers),
         sites=_site_table(judged, expected),
         layers=layers,
         baseline_layers=base_layers,
+        blocks=blocks,
+        excerpt=cut,
+        spots=spots,
         judged=judged,
         gpu="" if gpu is None else gpu.name,
     )
@@ -97,7 +104,7 @@ def _side(run: Run, view: EngineView, layers: pd.DataFrame) -> Side:
         ),
         weighted=len(computing),
         streams=int(layers["stream"].nunique()),
-        chain_kernels=len(longest_chain(view.engine, view.attributions)),
+        chain_kernels=int(layers["on_chain"].sum()),
         latency=None,
         layer_time=None,
     )

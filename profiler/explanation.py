@@ -6,7 +6,9 @@ from typing import Any
 
 import pandas as pd
 
+from fusescope.graph.neighbourhood import Excerpt
 from fusescope.profiler.run import Provenance
+from fusescope.profiler.spots import Spot
 from fusescope.profiler.verdicts import Verdict
 
 
@@ -240,6 +242,15 @@ class Explanation:
 
     baseline_layers: pd.DataFrame | None
     """The same of the baseline."""
+
+    blocks: pd.DataFrame | None
+    """Both engines aligned: `fusescope.profiler.blocks.BLOCK_COLUMNS`; None without a baseline."""
+
+    excerpt: Excerpt
+    """The part of the graph that `spots` are in."""
+
+    spots: tuple[Spot, ...]
+    """The spots of all sites and findings, with the kernels for them before and after."""
 
     judged: tuple[Verdict, ...]
     """The verdicts behind `sites`."""

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import pandas as pd
 
 from fusescope.profiler.attribution import Attribution, EngineView
+from fusescope.profiler.chain import longest_chain
 from fusescope.profiler.gpus import Gpu
 from fusescope.profiler.kinds import GROUPS
 from fusescope.profiler.traffic import floor, flops, quantize_bytes, traffic
@@ -17,6 +18,7 @@ LAYER_COLUMNS: Mapping[str, str] = {
     "group": "the layer's heaviest work, a key of GROUPS",
     "kernel": "whether it runs on the GPU: false for sync, runtime and constant",
     "stream": "CUDA stream, from 0",
+    "on_chain": "whether it is on the longest chain of kernels in which each waits for the one before",
     "read_dtypes": "element types of the activations that it reads, as a comma-separated text",
     "write_dtypes": "element types of what it writes",
     "shape": "dimensions of its first output",
@@ -27,6 +29,7 @@ LAYER_COLUMNS: Mapping[str, str] = {
     "unsized": "tensors of unknown size, not in the sums",
     "flops": "multiplications and additions of its convs and gemms, unpadded; missing if a shape is unknown",
     "carries_quantize": "whether it writes the 8-bit tensor of a Quantize",
+    "quantizes": "those Quantize nodes",
     "direction": "quantize, dequantize or both, for the group quantize; else empty",
     "finishes": "the 8-bit conv whose raw accumulators it reads; else empty",
     "pads": "whether it adds channels of zeros",
@@ -59,6 +62,7 @@ SITE_COLUMNS: Mapping[str, str] = {
 def layer_table(view: EngineView) -> pd.DataFrame:
     """One row per layer, in execution order, with the columns of `LAYER_COLUMNS`."""
     rows = []
+    chain = frozenset(longest_chain(view.engine, view.attributions))
     for attribution in view.attributions:
         layer, moved = attribution.layer, traffic(attribution.layer)
         rows.append(
@@ -69,6 +73,7 @@ def layer_table(view: EngineView) -> pd.DataFrame:
                 "group": attribution.group,
                 "kernel": attribution.is_kernel,
                 "stream": layer.stream,
+                "on_chain": layer.index in chain,
                 "read_dtypes": ", ".join(dict.fromkeys(tensor.dtype_name for tensor in layer.inputs)),
                 "write_dtypes": ", ".join(dict.fromkeys(tensor.dtype_name for tensor in layer.outputs)),
                 "shape": layer.outputs[0].shape if layer.outputs else (),
@@ -79,6 +84,7 @@ def layer_table(view: EngineView) -> pd.DataFrame:
                 "unsized": moved.unsized,
                 "flops": flops(view.graph, attribution.work),
                 "carries_quantize": attribution.carries_quantize,
+                "quantizes": attribution.quantizes,
                 "direction": attribution.direction,
                 "finishes": attribution.finishes,
                 "pads": attribution.pads,

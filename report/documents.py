@@ -1,16 +1,17 @@
 """The JSON documents of fusescope's commands. Keys are relied on by scripts: add, do not rename."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # so that a command with a small document starts fast
     import pandas as pd
 
+    from fusescope.graph.neighbourhood import Excerpt
     from fusescope.graph.rules import Prediction
     from fusescope.graph.sites import QuantizeSite
-    from fusescope.profiler.explanation import Explanation, Finding, QuantizeCost, Side
+    from fusescope.profiler.explanation import Explanation, Finding, QuantizeCost
 
 VERSION = 1
 _FIGURES = ("layers", "kernels", "bytes", "floor_us")
@@ -23,6 +24,8 @@ def header(name: str) -> dict[str, Any]:
 
 def explanation_document(explanation: "Explanation") -> dict[str, Any]:
     """The document of ``fusescope explain --json``: everything that the reports are made from."""
+    from fusescope.profiler.spots import Spot
+
     return {
         **header("explanation"),
         "observed": explanation.observed,
@@ -37,6 +40,9 @@ def explanation_document(explanation: "Explanation") -> dict[str, Any]:
         "sites": records(explanation.sites),
         "layers": records(explanation.layers),
         "baseline_layers": None if explanation.baseline_layers is None else records(explanation.baseline_layers),
+        "blocks": None if explanation.blocks is None else records(explanation.blocks),
+        "graph": _graph(explanation.excerpt),
+        "spots": _columns(explanation.spots, Spot),
         "gpu": explanation.gpu or None,
     }
 
@@ -86,6 +92,18 @@ def _plain(value: Any) -> Any:
     if value is None or value != value:  # noqa: PLR0124 - NaN is the value that differs from itself
         return None
     return value.item() if hasattr(value, "item") else value
+
+
+def _graph(excerpt: "Excerpt") -> dict[str, Any]:
+    """The part of the ONNX graph that spots are in: nodes and tensors by column, ends as places in the columns."""
+    from fusescope.graph.neighbourhood import Place, Wire
+
+    return {"nodes": _columns(excerpt.places, Place), "tensors": _columns(excerpt.wires, Wire)}
+
+
+def _columns(rows: Sequence[Any], kind: type) -> dict[str, list[Any]]:
+    """Values of a data class by column, each field named once."""
+    return {item.name: [_plain(getattr(row, item.name)) for row in rows] for item in fields(kind)}
 
 
 def _quantize(cost: "QuantizeCost") -> dict[str, Any]:

@@ -9,13 +9,39 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from fusescope.graph.neighbourhood import Excerpt, Place, Wire
+from fusescope.profiler.blocks import BLOCK_COLUMNS
 from fusescope.profiler.explanation import Coverage, Explanation, Finding, QuantizeCost, Side
 from fusescope.profiler.kinds import GROUPS
 from fusescope.profiler.run import Provenance
+from fusescope.profiler.spots import Spot
 from fusescope.profiler.tables import LAYER_COLUMNS, SITE_COLUMNS
 from fusescope.profiler.verdicts import VERDICTS
 
 Row = tuple[str, str, tuple[str, ...], int, bool]
+
+
+def _block(
+    kernels: tuple[int, ...],
+    baseline_kernels: tuple[int, ...],
+    convs: tuple[str, ...],
+    moved: int,
+    baseline_moved: int,
+    fed: tuple[int, ...] = (),
+    fed_verdicts: tuple[str, ...] = (),
+) -> dict[str, Any]:
+    return {
+        "convs": convs,
+        "kernels": kernels,
+        "baseline_kernels": baseline_kernels,
+        "bytes": 1000 * moved,
+        "baseline_bytes": 1000 * baseline_moved,
+        "quantize_kernels": fed,
+        "feeding_bytes": sum(1000 * QUANTIZED[index][3] for index in fed),
+        "fed_verdicts": fed_verdicts,
+        "shared": False,
+    }
+
 
 BASELINE: list[Row] = [
     ("stem", "conv", ("/stem/Conv",), 1500, False),
@@ -39,6 +65,40 @@ SITES: list[dict[str, Any]] = [
     {"tensor": "/block/b_out", "verdict": "epilogue", "kernels": (3,), "prediction": "fuses", "reason": "conv output"},
     {"tensor": "/block/sum", "verdict": "merged", "kernels": (4,), "prediction": "separate", "reason": "residual sum"},
 ]
+
+BLOCKS: list[dict[str, Any]] = [
+    _block((0,), (0,), ("/stem/Conv",), 1500, 1500),
+    _block((2, 3, 4), (1,), ("/block/block.0/b/Conv",), 3200, 2000, fed=(1,), fed_verdicts=("alone",)),
+    _block((5,), (2,), ("/head/fc/Gemm",), 300, 300),
+]
+"""The engines side by side: only `stem_q` is there for a Quantize alone."""
+
+EXCERPT = Excerpt(
+    places=(
+        Place("/stem/Conv", "Conv", ""),
+        Place("/stem/Relu", "Relu", ""),
+        Place("/stem/Relu_output_0_QuantizeLinear", "QuantizeLinear", ""),
+        Place("/stem/Relu_output_0_DequantizeLinear", "DequantizeLinear", ""),
+        Place("/block/block.0/b/Conv", "Conv", "fp8"),
+        Place("/block/block.0/Add", "Add", ""),
+    ),
+    wires=(
+        Wire("image", "float16", (1, 3, 8, 8), None, (0,)),
+        Wire("/stem/Conv_output_0", "float16", (1, 8, 4, 4), 0, (1,)),
+        Wire("/stem/Relu_output_0", "float16", (1, 8, 4, 4), 1, (2, 5)),
+        Wire("/stem/Relu_output_0_8", "float8e4m3fn", (1, 8, 4, 4), 2, (3,)),
+        Wire("/stem/Relu_output_0_d", "float16", (1, 8, 4, 4), 3, (4,)),
+        Wire("/block/b_out", "float16", (1, 8, 4, 4), 4, (5,)),
+        Wire("/block/sum", "float16", (1, 8, 4, 4), 5, ()),
+    ),
+)
+"""The stem's output is read by the Quantize of the conv `b`, and as it is by the sum."""
+
+SPOTS = (
+    Spot("/stem/Relu_output_0", (0, 1, 2, 3, 4, 5), 0, (0, 1, 2, 3, 4), (0, 1)),
+    Spot("/block/b_out", (4, 5), 0, (2, 3, 4), (1,)),
+    Spot("/block/sum", (4, 5), 3, (4,), (1,)),
+)
 
 
 @pytest.fixture
@@ -73,6 +133,9 @@ def pair() -> Explanation:
         sites=pd.DataFrame([_site(**site) for site in SITES], columns=list(SITE_COLUMNS)),
         layers=layers,
         baseline_layers=baseline_layers,
+        blocks=pd.DataFrame(BLOCKS, columns=list(BLOCK_COLUMNS)),
+        excerpt=EXCERPT,
+        spots=SPOTS,
         judged=(),
         gpu="",
     )
@@ -84,6 +147,8 @@ def _layers(rows: list[Row]) -> pd.DataFrame:
             {
                 **dict.fromkeys(LAYER_COLUMNS, ""),
                 **dict.fromkeys(("pads", "dequantizes", "partial"), False),
+                "on_chain": group != "sync",
+                "quantizes": tuple(node for node in nodes if "Quantize" in node),
                 **dict.fromkeys(("read_bytes", "unsized", "stream", "quantize_bytes", "flops"), 0),
                 "index": index,
                 "name": name,

@@ -23,8 +23,8 @@ from fusescope.study.runner import StudyResult
 
 FILES = ("layers", "baseline_layers", "sites", "groups", "reasons", "findings", "columns")
 LISTS = {
-    "layers": ("shape", "work", "onnx_nodes"),
-    "baseline_layers": ("shape", "work", "onnx_nodes"),
+    "layers": ("shape", "quantizes", "work", "onnx_nodes"),
+    "baseline_layers": ("shape", "quantizes", "work", "onnx_nodes"),
     "sites": ("readers", "high_precision_readers", "kernels", "lost_readers"),
     "findings": ("layers", "nodes", "trials"),
 }
