@@ -1,8 +1,6 @@
 """The fusion pattern suite compiled with TensorRT for RTX, once, against what is known of that compiler."""
 
 import json
-import os
-import subprocess
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import cache
@@ -16,15 +14,12 @@ from fusescope.graph.rules import predictions
 from fusescope.graph.sites import quantize_sites
 from fusescope.profiler.artifacts.oneline import read_oneline
 from fusescope.profiler.attribution import EngineView
-from fusescope.profiler.build import WORKER
+from fusescope.profiler.build import start_worker
 from fusescope.profiler.runtimes import CompileOptions
 from fusescope.profiler.verdicts import Verdict, verdicts
 from fusescope.profiler.worker import BUILD_LOG, LAYERS, OUTCOME
 
 pytestmark = pytest.mark.compiles
-
-# The compiler's allocations go back to the system after each model otherwise, which takes as long as the compiling.
-ENVIRONMENT = {"MALLOC_MMAP_THRESHOLD_": str(2**30), "MALLOC_TRIM_THRESHOLD_": str(2**30)}
 
 RELEASE = "1.7."
 """What is known is of TensorRT for RTX 1.7. (1.6.1.120 refuses every INT8 conv for sm120.)"""
@@ -96,10 +91,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         path = folder / f"{number}.onnx"
         path.write_bytes(case.model().SerializeToString(deterministic=True))
         models[f"case{number}"] = str(path)
-    options = asdict(CompileOptions(target="sm120"))
-    request = folder / "request.json"
-    request.write_text(json.dumps({"runtime": "tensorrt-rtx", "options": options, "models": models}), encoding="utf-8")
-    subprocess.run([*WORKER, str(request), str(folder)], check=True, env={**os.environ, **ENVIRONMENT})
+    asked = {"runtime": "tensorrt-rtx", "options": asdict(CompileOptions(target="sm120")), "models": models}
+    with start_worker(asked, folder / "request.json", folder) as worker:
+        _, complaint = worker.communicate()
+    assert worker.returncode == 0, complaint
     release = json.loads((folder / "case0" / OUTCOME).read_text(encoding="utf-8"))["version"]
     if not release.startswith(RELEASE):
         pytest.skip(f"TensorRT for RTX {release} is installed; what it does is not known here")
