@@ -39,6 +39,10 @@ class _Study:
     def is_timed(self) -> bool:
         return any(side.latency or side.layer_time for side in self.sides)
 
+    @property
+    def is_quantized(self) -> bool:
+        return any(explanation.quantize.sites for explanation in self.explanations)
+
     def label(self, place: int) -> str:
         return code(self.report.engines[place].label)
 
@@ -74,7 +78,7 @@ def _summary(study: _Study) -> Iterator[str]:
         yield "No clock ran: this study holds facts of compiled engines, and says nothing about speed."
     yield bullets(f"{label}: {text(shaping.answer(explanation))}" for label, _, explanation in study.pairs())
     said = dict.fromkeys(line for each in study.explanations for line in (each.observed, each.expected) if line)
-    yield bullets(text(line) for line in said)
+    yield from (f"{text(line[0].upper() + line[1:])}." for line in said)
     if warnings := dict.fromkeys(line for each in study.explanations for line in shaping.cautions(each)):
         yield "\n>\n".join(f"> {text(line)}" for line in warnings)
     yield "### Decision"
@@ -82,6 +86,9 @@ def _summary(study: _Study) -> Iterator[str]:
 
 
 def _decision(study: _Study) -> Iterator[str]:
+    if not study.is_quantized:
+        yield "None: nothing is quantized here."
+        return
     compared = [
         (label, base, explanation.quantized.latency, explanation.baseline.latency)
         for label, base, explanation in study.pairs()
@@ -262,9 +269,10 @@ def _groups(explanation: Explanation) -> str:
     rows = []
     for group in shaping.shown_groups(explanation):
         cells = [explanation.groups.loc[group, side] for side in sides]
-        figures = ((count(int(each["kernels"])), megabytes(int(each["bytes"]))) for each in cells)
-        rows.append((group, *(cell for pair in figures for cell in pair)))
-    return table(("group", *(f"{side} {figure}" for side in sides for figure in ("kernels", "traffic"))), rows)
+        pairs = ((count(int(each["kernels"])), megabytes(int(each["bytes"]))) for each in cells)
+        rows.append((group, *(cell for pair in pairs for cell in pair)))
+    figures = [figure if len(sides) == 1 else f"{side} {figure}" for side in sides for figure in ("kernels", "traffic")]
+    return table(("group", *figures), rows)
 
 
 def _quantizes(explanation: Explanation) -> Iterator[str]:
@@ -367,7 +375,7 @@ def _again(study: _Study) -> Iterator[str]:
             "When the compiler, the model or the recipe changes.",
         ]
     )
-    if checks := release_checks(study.sides):
+    if study.is_quantized and (checks := release_checks(study.sides)):
         yield "After an upgrade, this tells which Quantizes the new release fuses that the one used here did not:"
         yield fenced(checks, "bash")
 

@@ -191,7 +191,19 @@ class TestSections:
         found = sections(markdown)
         assert tables(found["Why: fp8"]) == []
         assert "baseline" not in markdown
+        assert [row["kernels"] for row in tables(found["Kernels and bytes by group"])[0]] == ["2", "1", "1", "1", "1"]
         assert [row["engine"] for row in tables(found["Engines"])[0]] == ["fp8"]
+
+    def test_nothing_quantized(self, pair: Explanation) -> None:
+        """The study of an unquantized engine decides nothing, expects nothing, and checks no release."""
+        cost = replace(pair.quantize, sites=0, verdicts=dict.fromkeys(pair.quantize.verdicts, 0))
+        plain = replace(pair, quantize=cost, expected="", sites=pair.sites[:0], reasons=pair.reasons[:0])
+        markdown = render_markdown([plain], title="Tiny")
+        found = sections(markdown)
+        assert prose(found["Decision"]).splitlines() == ["Decision", "None: nothing is quantized here."]
+        assert "What full TensorRT's documented rules expect" not in found
+        assert "What became of the Quantizes" not in found
+        assert "releases check" not in markdown
 
     def test_two_batches(self, pair: Explanation) -> None:
         """Engines that share a name are told apart by their batch, and the recipe is told once."""
