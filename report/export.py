@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 
+from fusescope.profiler.blocks import BLOCK_COLUMNS
 from fusescope.profiler.explanation import Explanation, Finding
 from fusescope.profiler.tables import LAYER_COLUMNS, SITE_COLUMNS
 from fusescope.profiler.verdicts import VERDICTS
@@ -60,12 +61,13 @@ def csv_files(explanation: Explanation) -> dict[str, str]:
     ``=``, ``+``, ``-``, ``@``, a tab, a carriage return or an apostrophe has one apostrophe before it, so that no
     spreadsheet takes it for a formula. ``columns.csv`` says what each column means.
     """
-    group_columns, baseline = _group_columns(explanation.groups), explanation.baseline_layers
+    baseline, blocks = explanation.baseline_layers, explanation.blocks
     tables: dict[str, tuple[Mapping[str, str], Rows]] = {
         "layers": (LAYER_COLUMNS, records(explanation.layers)),
         "baseline_layers": (LAYER_COLUMNS, [] if baseline is None else records(baseline)),
         "sites": (SITE_COLUMNS, records(explanation.sites)),
-        "groups": (group_columns, _group_rows(explanation.groups)),
+        "blocks": (BLOCK_COLUMNS, [] if blocks is None else records(blocks)),
+        "groups": (_group_columns(explanation.groups), _group_rows(explanation.groups)),
         "reasons": (REASON_COLUMNS, records(explanation.reasons.reset_index())),
         "findings": (FINDING_COLUMNS, [_finding_row(finding) for finding in explanation.findings]),
     }

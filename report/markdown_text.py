@@ -12,8 +12,7 @@ LONGEST_NAME = 160
 """Characters of a name that are shown; the JSON document has all."""
 
 _ESCAPES = str.maketrans(
-    {character: f"\\{character}" for character in "\\`*_[]<>~#"}
-    | {"&": "&amp;", "|": "&#124;", "$": "&#36;"}
+    {character: f"\\{character}" for character in "\\`*_[]<>~#"} | {"&": "&amp;", "|": "&#124;", "$": "&#36;"}
 )
 _AT = re.compile("@+")
 """In a code span, since GitHub links a mail address however it is escaped."""

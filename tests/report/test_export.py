@@ -21,11 +21,12 @@ from fusescope.report.export import csv_files, model_explorer_files
 from fusescope.report.palette import VERDICT_COLORS
 from fusescope.study.runner import StudyResult
 
-FILES = ("layers", "baseline_layers", "sites", "groups", "reasons", "findings", "columns")
+FILES = ("layers", "baseline_layers", "sites", "blocks", "groups", "reasons", "findings", "columns")
 LISTS = {
     "layers": ("shape", "quantizes", "work", "onnx_nodes"),
     "baseline_layers": ("shape", "quantizes", "work", "onnx_nodes"),
     "sites": ("readers", "high_precision_readers", "kernels", "lost_readers"),
+    "blocks": ("convs", "kernels", "baseline_kernels", "quantize_kernels", "fed_verdicts"),
     "findings": ("layers", "nodes", "trials"),
 }
 FORMULAS = ("=cmd|' /C calc'!A0", "+1+1", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "'quoted")
@@ -55,10 +56,15 @@ class TestCsv:
             assert header == [row["column"] for row in meanings if row["table"] == name]
         assert all(row["meaning"] for row in meanings)
 
-    def test_layers_and_sites(self, pair: Explanation) -> None:
+    def test_layers_sites_and_blocks(self, pair: Explanation) -> None:
         """Read back with pandas they equal the tables, lists and booleans too, under the documented names."""
         files = csv_files(pair)
-        tables = {"layers": pair.layers, "baseline_layers": pair.baseline_layers, "sites": pair.sites}
+        tables = {
+            "layers": pair.layers,
+            "baseline_layers": pair.baseline_layers,
+            "sites": pair.sites,
+            "blocks": pair.blocks,
+        }
         for name, table in tables.items():
             assert isinstance(table, pd.DataFrame)
             assert read(name, files[f"{name}.csv"]) == records(table)
@@ -85,12 +91,12 @@ class TestCsv:
         assert read("findings", files["findings.csv"])[0]["trials"] == [{"variant": "x", "kernels": -1, "bytes": -5}]
 
     def test_without_a_baseline(self, pair: Explanation) -> None:
-        """Its layers are a header alone, and the groups have one side."""
-        alone = replace(pair, baseline=None, baseline_layers=None, groups=pair.groups[["quantized"]])
+        """Its layers and what aligns them are a header alone, and the groups have one side."""
+        alone = replace(pair, baseline=None, baseline_layers=None, blocks=None, groups=pair.groups[["quantized"]])
         files = csv_files(alone)
-        assert files["baseline_layers.csv"].count("\n") == 1
+        assert files["baseline_layers.csv"].count("\n") == files["blocks.csv"].count("\n") == 1
         assert "baseline_kernels" not in files["groups.csv"]
-        assert "baseline_kernels" not in files["columns.csv"]
+        assert '"groups","baseline' not in files["columns.csv"]
 
     @pytest.mark.parametrize("formula", FORMULAS)
     def test_formulas(self, pair: Explanation, formula: str) -> None:
