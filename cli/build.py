@@ -54,8 +54,9 @@ def command(
     """
     from dataclasses import asdict
 
+    from fusescope.graph.external import load_with_weights
     from fusescope.graph.files import refuse_existing
-    from fusescope.profiler.build import build, load_with_weights, prepare
+    from fusescope.profiler.build import build, prepare
     from fusescope.profiler.runtimes import CompileOptions
     from fusescope.quant.half import to_half
 

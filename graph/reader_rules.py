@@ -119,13 +119,21 @@ def _taps(graph: ModelGraph, node: Node) -> int:
 
 def _reads_few_channels(graph: ModelGraph, node: Node) -> bool:
     """Whether an ungrouped conv reads three channels or fewer."""
-    shape = _weight_shape(graph, node)
-    return node.op == "Conv" and not _is_grouped(graph, node) and len(shape) > 2 and shape[1] <= 3
+    channels = _ungrouped_channels(graph, node)
+    return channels is not None and channels <= 3
 
 
 def _needs_padding(graph: ModelGraph, node: Node) -> bool:
+    channels = _ungrouped_channels(graph, node)
+    return channels is not None and channels % 4 != 0
+
+
+def _ungrouped_channels(graph: ModelGraph, node: Node) -> int | None:
+    """Return how many channels an ungrouped conv reads; None for other nodes and weights of unknown shape."""
+    if node.op != "Conv" or _is_grouped(graph, node):
+        return None
     shape = _weight_shape(graph, node)
-    return node.op == "Conv" and not _is_grouped(graph, node) and len(shape) > 2 and shape[1] % 4 != 0
+    return shape[1] if len(shape) > 2 else None
 
 
 def _pools_between(graph: ModelGraph, node: Node) -> bool:

@@ -142,7 +142,7 @@ def build(
                 model_sha256=sha256,
                 weights=model.weights,
                 scales=metadata(model.proto).get("fusescope.scales", "as given") if model.formats else "",
-                recipe=json.loads(metadata(model.proto).get("fusescope.recipe", "{}")),
+                recipe=_recipe(model),
                 request=request,
                 batch=model.batch,
                 options={key: value for key, value in asdict(options).items() if key != "target"},
@@ -157,29 +157,20 @@ def build(
     return replace(run, folder=output)
 
 
+def _recipe(model: Compilable) -> dict[str, Any]:
+    text = metadata(model.proto).get("fusescope.recipe", "{}")
+    try:
+        recipe = json.loads(text)
+    except ValueError:
+        recipe = None
+    if not isinstance(recipe, dict):
+        raise UserError("its metadata fusescope.recipe is damaged", where=model.name, remedy="quantize the model again")
+    return recipe
+
+
 def metadata(proto: onnx.ModelProto) -> dict[str, str]:
     """The model's metadata properties."""
     return {entry.key: entry.value for entry in proto.metadata_props}
-
-
-def load_with_weights(path: Path) -> onnx.ModelProto:
-    """Load an ONNX file with its external data.
-
-    Raises:
-        UserError: It is not an ONNX file, or a file of its external data is missing or too short.
-    """
-    from fusescope.graph.model import load_proto
-
-    proto = load_proto(path)
-    try:
-        onnx.load_external_data_for_model(proto, str(path.absolute().parent))
-    except (OSError, ValueError, onnx.checker.ValidationError) as error:
-        raise UserError(
-            f"its external data cannot be read ({error})",
-            where=path,
-            remedy="put the data file beside the model, or compile a structure-only model",
-        ) from error
-    return proto
 
 
 def _fix_shapes(proto: onnx.ModelProto, name: str, shapes: Mapping[str, Sequence[int]]) -> None:

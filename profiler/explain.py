@@ -10,8 +10,9 @@ from fusescope.graph.rules import Expectation, Prediction, predictions
 from fusescope.graph.sites import quantize_sites
 from fusescope.profiler.attribution import EngineView
 from fusescope.profiler.blocks import block_table
+from fusescope.profiler.evidence import Evidence
 from fusescope.profiler.explanation import Coverage, Explanation, QuantizeCost, Side
-from fusescope.profiler.findings import FULL_TENSORRT, Evidence, findings
+from fusescope.profiler.findings import FULL_TENSORRT, findings
 from fusescope.profiler.gpus import Gpu
 from fusescope.profiler.run import Run
 from fusescope.profiler.spots import find_spots

@@ -5,7 +5,6 @@ A finding counts kernels and bytes of the engine, never seconds that nobody meas
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
@@ -14,7 +13,8 @@ from fusescope.graph.ops import WEIGHTED
 from fusescope.graph.reader_rules import ReaderRule, node_findings
 from fusescope.graph.rules import Prediction
 from fusescope.graph.sites import conv_precision
-from fusescope.profiler.attribution import EngineView, Padding, paddings, shows_dtypes
+from fusescope.profiler.attribution import Padding, paddings, shows_dtypes
+from fusescope.profiler.evidence import Evidence
 from fusescope.profiler.explanation import Finding
 from fusescope.profiler.layers import Layer
 from fusescope.profiler.verdicts import Verdict
@@ -23,38 +23,6 @@ FULL_TENSORRT = "tensorrt"
 """The runtime whose documented rules are held beside what was compiled."""
 
 MICROPROBE = "observed with TensorRT-RTX 1.7.1, compiled for sm89 and sm120"
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """All that findings are made from."""
-
-    view: EngineView
-    """The quantized engine beside its graph."""
-
-    layers: pd.DataFrame
-    """Its layer table."""
-
-    judged: tuple[Verdict, ...]
-    """Its verdicts."""
-
-    predictions: tuple[Prediction, ...]
-    """The documented rules' predictions, in the order of `judged`."""
-
-    target: str
-    """What it was built for."""
-
-    plan_bytes: int | None
-    """Size of its plan."""
-
-    baseline_view: EngineView | None
-    """The baseline beside its graph; None without a baseline."""
-
-    baseline: pd.DataFrame | None
-    """The baseline's layer table; None without a baseline."""
-
-    baseline_plan_bytes: int | None
-    """Size of the baseline's plan."""
 
 
 def findings(evidence: Evidence) -> tuple[Finding, ...]:
@@ -104,7 +72,7 @@ def quantize_merged(evidence: Evidence) -> Iterator[Finding]:
     writing_both = second[second["quantize_bytes"] > 0]
     yield Finding(
         key="quantize-merged",
-        title=f"{len(layers)} kernels quantize on top of other work of the model",
+        title=f"{_plural(len(layers), 'kernel quantizes', 'kernels quantize')} on top of other work of the model",
         detail=f"{_plural(len(merged), 'site')}. The kernel computes an addition, a resize or another operation too. "
         f"{_plural(len(writing_both), 'of them writes', 'of them write')} the values in high precision as well, for "
         "other readers: the bytes here are those of the additional 8-bit tensors.",
@@ -126,7 +94,7 @@ def split_epilogues(evidence: Evidence) -> Iterator[Finding]:
     layers = tuple(int(index) for index in epilogues["index"])
     yield Finding(
         key="epilogue-split",
-        title=f"{len(layers)} epilogues are split off their convolutions",
+        title=f"{_plural(len(layers), 'epilogue is', 'epilogues are')} split off their convolutions",
         detail="The convolution writes raw accumulators; a kernel of its own reads them, dequantizes, adds the bias, "
         f"applies the activation and quantizes. In all {len(finishing)} kernels read raw accumulators. Seen where "
         "weights are scaled per output channel; a per-tensor scale is applied inside the convolution.",
@@ -152,7 +120,7 @@ def wide_conv_outputs(evidence: Evidence) -> Iterator[Finding]:
     written = sum(row.write_bytes for row in wide)
     yield Finding(
         key="conv-output-fp32",
-        title=f"{len(wide)} 8-bit convolutions write fp32",
+        title=f"{_plural(len(wide), '8-bit convolution writes', '8-bit convolutions write')} fp32",
         detail=f"Their outputs hold {_mb(written)} where the model's own dtype would take {_mb(written // 2)}; each is "
         "read again by the kernel that finishes it. The bytes here are the surplus, written and read.",
         kernels=len(wide),
@@ -278,7 +246,7 @@ def weights_dequantized(evidence: Evidence) -> Iterator[Finding]:
     layers = _indices(found)
     yield Finding(
         key="weights-dequantized",
-        title=f"{len(layers)} kernels dequantize weights at every inference",
+        title=f"{_plural(len(layers), 'kernel dequantizes', 'kernels dequantize')} weights at every inference",
         detail="An 8-bit constant is turned into high precision in a kernel of its own, since its conv does not run in "
         "8 bits.",
         kernels=len(layers),

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from fusescope.graph.ops import ALIAS, DEQUANTIZE, MOVES, QUANTIZE
 from fusescope.graph.sites import QuantizeSite
 from fusescope.profiler.attribution import Attribution, EngineView, shows_dtypes
 from fusescope.profiler.layers import Layer
@@ -18,6 +19,9 @@ VERDICTS: Mapping[str, str] = {
     "unknown": "the recording cannot tell",
 }
 """Every verdict with what is true of the kernel that writes the 8-bit tensor."""
+
+_CARRYING = ALIAS | MOVES | DEQUANTIZE | {"Concat"}
+"""Operations behind which values that were quantized are still those values."""
 
 _DEAREST_FIRST = ("alone", "merged", "epilogue", "fused")
 
@@ -120,16 +124,32 @@ def _without_carrier(
 
 
 def _twin(view: EngineView, site: QuantizeSite) -> str:
-    """The Quantize whose kernel feeds this site's readers, if it quantizes the same value; else empty."""
+    """The Quantize whose kernel feeds this site's readers, if it quantizes the same value or a part of it."""
     root = _root(view, site.tensor)
+    parts = _already_quantized(view, site.tensor)
     for reader in site.readers:
         for layer in view.weighted.get(reader, ()):
             for tensor in layer.inputs:
                 for writer in view.engine.writers.get(tensor.name, ()):
                     for node in view.attributions[writer.index].quantizes:
-                        if _root(view, view.graph.nodes[node].inputs[0]) == root:
+                        if node in parts or _root(view, view.graph.nodes[node].inputs[0]) == root:
                             return node
     return ""
+
+
+def _already_quantized(view: EngineView, tensor: str) -> set[str]:
+    """The Quantizes that a tensor's values come from, if it only moves or joins values that were quantized."""
+    found: set[str] = set()
+    pending = [tensor]
+    while pending:
+        node = view.graph.producer(pending.pop())
+        if node is not None and node.op in QUANTIZE:
+            found.add(node.name)
+        elif node is not None and node.op in _CARRYING:
+            pending.extend(view.graph.activations(node))
+        else:
+            return set()
+    return found
 
 
 def _is_dead(view: EngineView, site: QuantizeSite) -> bool:

@@ -14,9 +14,10 @@ import pytest
 from onnx import helper
 
 from fusescope.graph.errors import UserError
+from fusescope.graph.external import load_with_weights
 from fusescope.graph.structure import strip
 from fusescope.profiler import build as building
-from fusescope.profiler.build import CompileError, build, load_with_weights, prepare
+from fusescope.profiler.build import CompileError, build, prepare
 from fusescope.profiler.run import read_run
 from fusescope.profiler.runtimes import CompileOptions, runtime_named
 from fusescope.quant.insert import quantize

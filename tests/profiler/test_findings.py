@@ -10,8 +10,9 @@ from fusescope.graph.rules import predictions
 from fusescope.graph.sites import quantize_sites
 from fusescope.profiler import findings as found
 from fusescope.profiler.attribution import EngineView
+from fusescope.profiler.evidence import Evidence
 from fusescope.profiler.explanation import Finding
-from fusescope.profiler.findings import FINDERS, Evidence, findings
+from fusescope.profiler.findings import FINDERS, findings
 from fusescope.profiler.layers import Layer
 from fusescope.profiler.tables import layer_table
 from fusescope.profiler.verdicts import verdicts
