@@ -58,7 +58,7 @@ class Wire:
     source: int | None
     """Index of the place that writes it; None for a graph input, or what is written elsewhere."""
 
-    readers: tuple[int, ...]
+    targets: tuple[int, ...]
     """Indices of the places that read it; empty for what is only read elsewhere."""
 
 
@@ -148,7 +148,7 @@ def _add_origins(graph: ModelGraph, node: Node | None, found: dict[str, None]) -
         maker = pending.pop(0)
         if maker.name not in found:
             found[maker.name] = None
-            if maker.op in ops.DEQUANTIZE or (maker.op in _PART_OF_A_BRANCH and _has_one_reader(graph, maker)):
+            if maker.op in _PART_OF_A_BRANCH and _has_one_reader(graph, maker):
                 pending += _makers(graph, maker)
 
 

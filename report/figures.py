@@ -1,4 +1,6 @@
-"""The figures of the report: the only module that knows plotly. It draws what `fusescope.report.shaping` hands it.
+"""The figures of the report: this module and `fusescope.report.plots` alone know plotly.
+
+They draw what `fusescope.report.shaping` and `fusescope.report.panels` hand them.
 
 A figure is what plotly.js takes: ``data`` and ``layout``. Colours of text, grid and paper are the page's, light or
 dark, and are set there. Plotly reads a few HTML tags in text: names are escaped, so that they show as they are.
@@ -133,7 +135,7 @@ def groups_figure(explanation: Explanation) -> Figure:
 
 def engines_figure(engines: Sequence[Engine]) -> Figure:
     """All engines of the report, a bar each, made of its groups."""
-    names = [_shown(engine.label) for engine in engines]
+    names = [shown_name(engine.label) for engine in engines]
     totals = [engine.layers.groupby("group")[["kernel", "traffic_bytes"]].sum() for engine in engines]
     traces = []
     for group in GROUPS:
@@ -189,7 +191,7 @@ def modules_figure(modules: Sequence[Module]) -> Figure:
     )
     trace = go.Treemap(
         ids=[_escaped(module.path) or "/" for module in drawn],
-        labels=[_shown(module.label) or "whole network" for module in drawn],
+        labels=[shown_name(module.label) or "whole network" for module in drawn],
         parents=["" if not module.path else _escaped(module.parent) or "/" for module in drawn],
         values=[module.bytes for module in drawn],
         branchvalues="total",
@@ -208,7 +210,7 @@ def modules_figure(modules: Sequence[Module]) -> Figure:
         "margin": {"l": 0, "r": 0, "t": 30, "b": 70 if compared else 0},
         "uniformtext": {"minsize": 10, "mode": "hide"},
     }
-    return _plain(go.Figure(trace, layout))
+    return plain(go.Figure(trace, layout))
 
 
 def _relative(module: Module) -> float:
@@ -277,7 +279,7 @@ def _figure(
     if x2:
         layout["xaxis"] |= _PANELS["xaxis"]
         layout["xaxis2"] = {"title": {"text": x2}, "range": _extent(traces, "x2"), **_PANELS["xaxis2"]}
-    return _plain(go.Figure(list(traces), layout))
+    return plain(go.Figure(list(traces), layout))
 
 
 def _extent(traces: Sequence[go.Bar], axis: str) -> list[float]:
@@ -292,12 +294,13 @@ def _extent(traces: Sequence[go.Bar], axis: str) -> list[float]:
     return [0, (max(ends.values(), default=0) or 1) * _HEADROOM]
 
 
-def _plain(figure: go.Figure) -> Figure:
+def plain(figure: go.Figure) -> Figure:
+    """A figure as the data of the page."""
     drawn: Figure = figure.to_dict()
     return drawn
 
 
-def _shown(name: str) -> str:
+def shown_name(name: str) -> str:
     """A name as plotly shows it: escaped, and cut in the middle if it is very long."""
     if len(name) > _LONGEST_NAME:
         half = _LONGEST_NAME // 2

@@ -8,7 +8,7 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any
 
@@ -17,17 +17,30 @@ from markupsafe import Markup, escape
 from plotly.offline import get_plotlyjs
 
 from fusescope import __version__
+from fusescope.profiler.blocks import BLOCK_COLUMNS
 from fusescope.profiler.explanation import Explanation
 from fusescope.profiler.kinds import GROUPS
 from fusescope.profiler.releases.matrix import Change, FusionMatrix
 from fusescope.profiler.tables import LAYER_COLUMNS, SITE_COLUMNS
 from fusescope.profiler.verdicts import VERDICTS
-from fusescope.report import figures, shaping, units
+from fusescope.report import figures, panels, plots, shaping, units
 from fusescope.report.documents import explanation_document, header, records
 from fusescope.report.palette import GROUP_COLORS, PREDICTION_COLORS, VERDICT_COLORS
 from fusescope.report.releases import by_pattern, grouped_changes
 
 _FIGURE = re.compile(r"(?<![\w#&.-])[\d,.]*\d(?: [kKM]?i?B)?(?![\w-])")
+
+NAMED = (
+    *(("engines", "layers", column) for column in ("name", "work", "onnx_nodes", "quantizes", "finishes")),
+    *(("explanations", "sites", column) for column in ("tensor", "producer", "readers", "high_precision_readers")),
+    ("explanations", "findings", "nodes"),
+    ("explanations", "blocks", "convs"),
+    ("explanations", "spots", "name"),
+    ("graphs", "nodes", "name"),
+    ("graphs", "tensors", "tensor"),
+)
+"""Where the page's data holds names of layers, nodes and tensors: they are written once, in ``names``, and meant by
+their places there."""
 
 
 def render_html(explanations: Sequence[Explanation], *, title: str) -> str:
@@ -57,6 +70,8 @@ def render_html(explanations: Sequence[Explanation], *, title: str) -> str:
         verdicts=VERDICTS,
         verdict_colors=VERDICT_COLORS,
         prediction_colors=PREDICTION_COLORS,
+        group_colors=GROUP_COLORS,
+        panels=panels,
         shaping=shaping,
         units=units,
     )
@@ -84,24 +99,62 @@ def render_releases(found: FusionMatrix, differences: Sequence[Change]) -> str:
 def page_data(explanations: Sequence[Explanation], report: shaping.Report) -> dict[str, Any]:
     """The data of the page: the documents of ``explain --json``, their tables by column, and the figures.
 
-    A layer table is there once for each engine; ``layers`` and ``baseline_layers`` of an explanation are its place.
+    A layer table and a graph are there once; ``layers``, ``baseline_layers`` and ``graph`` of an explanation are their
+    places.
     """
-    documents = []
+    documents, graphs = [], []
     for explanation, (base, quantized) in zip(explanations, report.pairs, strict=True):
         document = explanation_document(explanation)
         document["sites"] = shaping.pivot(document["sites"], SITE_COLUMNS)
-        documents.append({**document, "layers": quantized, "baseline_layers": base})
-    return {
+        if document["blocks"] is not None:
+            document["blocks"] = shaping.pivot(document["blocks"], BLOCK_COLUMNS)
+        if document["graph"] not in graphs:
+            graphs.append(document["graph"])
+        places = {"layers": quantized, "baseline_layers": base, "graph": graphs.index(document["graph"])}
+        documents.append({**document, **places})
+    data = {
         **header("report"),
         "explanations": documents,
         "engines": [
             {"label": engine.label, "layers": shaping.pivot(records(engine.layers), LAYER_COLUMNS)}
             for engine in report.engines
         ],
+        "graphs": graphs,
+        "operations": panels.operation_groups(explanations),
+        "dtypes": panels.short_dtypes(explanations),
         "figures": _figures(explanations, report),
         "colors": {"group": GROUP_COLORS, "verdict": VERDICT_COLORS, "prediction": PREDICTION_COLORS},
         "help": {"layers": LAYER_COLUMNS, "sites": SITE_COLUMNS},
     }
+    return {**data, "names": _share_names(data), "named": NAMED}
+
+
+def _share_names(data: dict[str, Any]) -> list[str]:
+    """Replace the names that are found at `NAMED` by their places in a list; return the list."""
+    places: dict[str, int] = {}
+
+    def shared(value: Any) -> Any:
+        return (
+            [shared(item) for item in value]
+            if isinstance(value, list | tuple)
+            else places.setdefault(value, len(places))
+        )
+
+    for *path, last in NAMED:
+        for holder in _holders(data, path):
+            holder[last] = shared(holder[last])
+    return list(places)
+
+
+def _holders(value: Any, path: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """The objects at the end of a path, through every item of the lists on it."""
+    if isinstance(value, list):
+        for item in value:
+            yield from _holders(item, path)
+    elif value is not None and path:
+        yield from _holders(value[path[0]], path[1:])
+    elif value is not None:
+        yield value
 
 
 def _figures(explanations: Sequence[Explanation], report: shaping.Report) -> dict[str, figures.Figure]:
@@ -113,6 +166,9 @@ def _figures(explanations: Sequence[Explanation], report: shaping.Report) -> dic
         drawn[f"modules-{number}"] = figures.modules_figure(
             shaping.modules(explanation.layers, explanation.baseline_layers)
         )
+        drawn[f"streams-{number}"] = plots.streams_figure(panels.lanes(explanation))
+        if trades := panels.trades(explanation):
+            drawn[f"blocks-{number}"] = plots.blocks_figure(trades)
         if len(explanation.sites):
             drawn[f"reasons-{number}"] = figures.reasons_figure(explanation)
     return drawn

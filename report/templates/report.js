@@ -1,6 +1,20 @@
 "use strict";
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
+  for (const path of data.named) for (const holder of holders(data, path.slice(0, -1))) holder[path.at(-1)] = named(holder[path.at(-1)]);
+
+  /** Names are written once in the file, and meant by their places. */
+  function named(value) {
+    return Array.isArray(value) ? value.map(named) : data.names[value];
+  }
+
+  /** The objects at the end of a path, through every item of the lists on it. */
+  function holders(value, path) {
+    if (Array.isArray(value)) return value.flatMap((item) => holders(item, path));
+    if (value === null) return [];
+    return path.length ? holders(value[path[0]], path.slice(1)) : [value];
+  }
+
   const PAGE = 100;
   const LIST = 200;
   const MB = 1e6;
@@ -8,6 +22,13 @@
   const grouped = new Intl.NumberFormat("en-US");
   const megabytes = (bytes, digits) =>
     (bytes / MB).toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
+
+  /** Bytes with a unit, and no more digits than they are worth. */
+  function readable(bytes) {
+    const [unit, scale] = [["MB", 1e6], ["kB", 1e3]].find(([, least]) => bytes >= least) ?? ["B", 1];
+    const digits = unit === "B" ? 0 : bytes / scale >= 9.995 ? 1 : 2;
+    return `${(bytes / scale).toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits })} ${unit}`;
+  }
 
   /** An element with properties and children; text is only ever set as text. */
   function make(tag, properties = {}, ...children) {
@@ -54,6 +75,7 @@
   function draw(element) {
     const figure = data.figures[element.dataset.figure];
     Plotly.react(element, figure.data, { ...figure.layout, template: template() }, CONFIG);
+    if (!drawn.has(element)) element.on?.("plotly_click", ({ points }) => follow(element, points[0]));
     drawn.add(element);
   }
 
@@ -70,297 +92,10 @@
   document.querySelectorAll("[data-figure]").forEach((element) => watcher.observe(element));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => drawn.forEach(draw));
 
-  // Tables: columns of data, a list of rows that pass the filters, and one page of them in the document.
-
-  class Table {
-    constructor(host, spec) {
-      this.host = host;
-      this.spec = spec;
-      this.sort = { key: null, down: false };
-      this.page = 0;
-      this.text = "";
-      this.chosen = new Map();
-      this.only = null;
-      this.open = new Set();
-      this.body = make("tbody");
-      this.total = make("p", { className: "total", role: "status" });
-      this.label = make("span");
-      this.back = make("button", { type: "button", onclick: () => this.turn(-1) }, "Previous");
-      this.next = make("button", { type: "button", onclick: () => this.turn(1) }, "Next");
-      this.pages = make("nav", { className: "pages", "aria-label": `Pages of ${spec.what}` }, this.back, this.label, this.next);
-      this.use(spec.source());
-    }
-
-    /** Show other data in the same columns. */
-    use(source) {
-      this.source = source;
-      this.size = (Object.values(source)[0] ?? []).length;
-      this.haystack = null;
-      this.only = null;
-      this.chosen.clear();
-      this.open.clear();
-      this.host.replaceChildren(this.filters(), this.total, make("div", { className: "scroll tall", tabIndex: 0 }, this.frame()), this.pages);
-      this.update();
-    }
-
-    frame() {
-      this.heads = this.spec.columns.map((column) => {
-        const button = make("button", { type: "button", title: data.help[this.spec.kind][column.key] ?? "" }, column.label);
-        const cell = make("th", { scope: "col", className: column.number ? "number" : "" }, button);
-        button.addEventListener("click", () => this.sortBy(column));
-        return cell;
-      });
-      return make("table", { className: "rows" }, make("thead", {}, make("tr", {}, ...this.heads)), this.body);
-    }
-
-    filters() {
-      const search = make("input", { type: "search", placeholder: this.spec.search, value: this.text });
-      search.addEventListener("input", () => this.narrow(() => (this.text = search.value)));
-      const bar = make("div", { className: "bar" }, ...(this.spec.before?.(this) ?? []), make("label", {}, "search", search));
-      for (const filter of this.spec.filters) bar.append(this.choice(filter));
-      for (const flag of this.spec.flags ?? []) bar.append(this.check(flag));
-      this.all = make("button", { type: "button", hidden: true, onclick: () => this.narrow(() => (this.only = null)) });
-      bar.append(this.all);
-      return bar;
-    }
-
-    choice({ key, label }) {
-      const counts = new Map();
-      for (const value of this.source[key]) counts.set(value, (counts.get(value) ?? 0) + 1);
-      const options = [...counts].sort((one, other) => other[1] - one[1]);
-      const select = make("select", {}, make("option", { value: "" }, "all"));
-      options.forEach(([value, count], place) =>
-        select.append(make("option", { value: String(place) }, `${value === "" ? "(none)" : value} (${grouped.format(count)})`)),
-      );
-      select.addEventListener("change", () =>
-        this.narrow(() => {
-          if (select.value === "") this.chosen.delete(key);
-          else this.chosen.set(key, options[Number(select.value)][0]);
-        }),
-      );
-      return make("label", {}, label, select);
-    }
-
-    check({ key, label }) {
-      const box = make("input", { type: "checkbox" });
-      box.addEventListener("change", () =>
-        this.narrow(() => (box.checked ? this.chosen.set(key, true) : this.chosen.delete(key))),
-      );
-      return make("label", { className: "check" }, box, label);
-    }
-
-    narrow(change) {
-      change();
-      this.page = 0;
-      this.update();
-    }
-
-    /** Show only these rows, and say why; the button that says so takes it back. */
-    focus(rows, why) {
-      this.text = "";
-      this.use(this.source);
-      this.narrow(() => (this.only = new Set(rows)));
-      this.all.textContent = `${why} ✕`;
-      this.all.title = "Show all rows again";
-      this.host.scrollIntoView({ block: "start" });
-      this.all.focus({ preventScroll: true });
-    }
-
-    sortBy(column) {
-      const down = this.sort.key === column.key ? !this.sort.down : Boolean(column.number) && column.key !== "index";
-      this.narrow(() => (this.sort = { key: column.key, down }));
-    }
-
-    turn(by) {
-      this.page += by;
-      this.update();
-      this.host.scrollIntoView({ block: "start" });
-    }
-
-    passing() {
-      const wanted = this.text.trim().toLowerCase();
-      if (wanted && !this.haystack) {
-        this.haystack = Array.from({ length: this.size }, (_, row) =>
-          this.spec.searched.map((key) => [this.source[key][row]].flat().join("\n")).join("\n").toLowerCase(),
-        );
-      }
-      const rows = [];
-      for (let row = 0; row < this.size; row++) {
-        if (this.only && !this.only.has(row)) continue;
-        if (wanted && !this.haystack[row].includes(wanted)) continue;
-        if ([...this.chosen].some(([key, value]) => this.source[key][row] !== value)) continue;
-        rows.push(row);
-      }
-      return rows;
-    }
-
-    ordered(rows) {
-      const { key, down } = this.sort;
-      if (key === null) return rows;
-      const rank = (value) => (Array.isArray(value) ? value.length : value);
-      const values = this.source[key].map(rank);
-      const compare = (one, other) => {
-        if (values[one] === null || values[other] === null) return (values[one] === null) - (values[other] === null);
-        const order = values[one] < values[other] ? -1 : values[one] > values[other] ? 1 : 0;
-        return down ? -order : order;
-      };
-      return rows.sort(compare);
-    }
-
-    update() {
-      this.rows = this.ordered(this.passing());
-      const last = Math.max(0, Math.ceil(this.rows.length / PAGE) - 1);
-      this.page = Math.min(this.page, last);
-      const start = this.page * PAGE;
-      const shown = this.rows.slice(start, start + PAGE);
-      this.body.replaceChildren(...shown.flatMap((row) => this.line(row)));
-      if (!shown.length) this.body.append(make("tr", {}, make("td", { colSpan: this.spec.columns.length }, "no row passes the filters")));
-      this.heads.forEach((head, place) => {
-        if (this.spec.columns[place].key !== this.sort.key) head.removeAttribute("aria-sort");
-        else head.setAttribute("aria-sort", this.sort.down ? "descending" : "ascending");
-      });
-      this.total.textContent = this.spec.total(this.rows, this.source, this.size);
-      this.label.textContent = `${grouped.format(start + 1)} to ${grouped.format(start + shown.length)} of ${grouped.format(this.rows.length)}`;
-      this.back.disabled = this.page === 0;
-      this.next.disabled = this.page === last;
-      this.pages.hidden = this.rows.length <= PAGE;
-      this.all.hidden = this.only === null;
-    }
-
-    line(row) {
-      const cells = this.spec.columns.map((column) => {
-        const value = this.source[column.key][row];
-        const cell = make("td", { className: column.number ? "number" : column.name ? "name" : "" });
-        if (column.name) cell.append(this.opener(row, value));
-        else cell.append(column.show ? column.show(value, row, this.source) : bdi(value === null ? "-" : String(value)));
-        return cell;
-      });
-      const line = make("tr", {}, ...cells);
-      return this.open.has(row) ? [line, this.detail(row)] : [line];
-    }
-
-    opener(row, name) {
-      const short = name.length > 160 ? `${name.slice(0, 100)}…${name.slice(-50)}` : name;
-      const button = make("button", { type: "button", className: "link" }, bdi(short || "(unnamed)"));
-      button.setAttribute("aria-expanded", String(this.open.has(row)));
-      button.addEventListener("click", () => {
-        const line = button.closest("tr");
-        if (this.open.delete(row)) line.nextElementSibling.remove();
-        else {
-          this.open.add(row);
-          line.after(this.detail(row));
-        }
-        button.setAttribute("aria-expanded", String(this.open.has(row)));
-      });
-      return button;
-    }
-
-    detail(row) {
-      const list = make("dl");
-      for (const [key, help] of Object.entries(data.help[this.spec.kind])) {
-        const value = this.source[key][row];
-        if (value === null || value === "" || value === false || value.length === 0) continue;
-        const shown = this.spec.details?.[key]?.(value) ?? bdi(words(value));
-        list.append(make("dt", { title: help }, key.replaceAll("_", " ")), make("dd", {}, shown));
-      }
-      return make("tr", { className: "detail" }, make("td", { colSpan: this.spec.columns.length }, list));
-    }
-  }
-
-  function words(value) {
-    if (value === true) return "yes";
-    if (typeof value === "number") return grouped.format(value);
-    return Array.isArray(value) ? value.map((item) => (typeof item === "number" ? String(item) : item)).join(", ") : value;
-  }
-
-  const plural = (number, one) => `${grouped.format(number)} ${one}${number === 1 ? "" : "s"}`;
-  const sum = (column, rows) => rows.reduce((total, row) => total + (column[row] ?? 0), 0);
-  const count = (values) => grouped.format(values.length);
-  const size = (value) => (value ? megabytes(value, 3) : "0");
-
-  const FLAGS = { carries_quantize: "carries Quantize", pads: "pads", dequantizes: "dequantizes", partial: "partial" };
-
-  function layerSpec(explanation) {
-    const places = [explanation.layers, explanation.baseline_layers].filter((place) => place !== null);
-    return {
-      kind: "layers",
-      what: "layers",
-      source: () => data.engines[explanation.layers].layers,
-      search: "name or ONNX node",
-      searched: ["name", "onnx_nodes"],
-      before: (table) => {
-        if (places.length < 2) return [];
-        const select = make("select", {});
-        for (const place of places) {
-          const { label, layers } = data.engines[place];
-          select.append(make("option", { value: String(place), selected: layers === table.source }, label));
-        }
-        select.addEventListener("change", () => table.use(data.engines[Number(select.value)].layers));
-        return [make("label", {}, "engine", select)];
-      },
-      filters: [
-        { key: "group", label: "group" },
-        { key: "read_dtypes", label: "reads" },
-        { key: "write_dtypes", label: "writes" },
-      ],
-      flags: [
-        { key: "kernel", label: "kernels only" },
-        { key: "carries_quantize", label: "carries a Quantize" },
-        { key: "pads", label: "pads" },
-      ],
-      columns: [
-        { key: "index", label: "#", number: true },
-        { key: "name", label: "layer", name: true },
-        { key: "group", label: "group", show: (value) => chip(value, data.colors.group[value]) },
-        { key: "kind", label: "kind" },
-        { key: "stream", label: "stream", number: true },
-        { key: "read_dtypes", label: "reads" },
-        { key: "write_dtypes", label: "writes" },
-        { key: "shape", label: "shape", show: (value) => value.join("×") || "-" },
-        { key: "traffic_bytes", label: "traffic, MB", number: true, show: size },
-        { key: "quantize_bytes", label: "for Quantize, MB", number: true, show: size },
-        {
-          key: "carries_quantize",
-          label: "flags",
-          show: (_, row, source) => Object.keys(FLAGS).filter((key) => source[key][row]).map((key) => FLAGS[key]).join(", "),
-        },
-      ],
-      total: (rows, source, all) =>
-        `${count(rows)} of ${plural(all, "layer")}: ${plural(sum(source.kernel, rows), "kernel")}, ` +
-        `${megabytes(sum(source.traffic_bytes, rows), 1)} MB of traffic`,
-    };
-  }
-
-  function siteSpec(explanation, showLayers) {
-    return {
-      kind: "sites",
-      what: "sites",
-      source: () => explanation.sites,
-      search: "tensor, producer or reader",
-      searched: ["tensor", "producer", "readers", "high_precision_readers"],
-      filters: [
-        { key: "verdict", label: "compiled" },
-        { key: "prediction", label: "expected" },
-        { key: "reason", label: "reason" },
-      ],
-      columns: [
-        { key: "tensor", label: "tensor", name: true },
-        { key: "format", label: "format" },
-        { key: "producer_kind", label: "made by" },
-        { key: "readers", label: "8-bit readers", number: true, show: count },
-        { key: "high_precision_readers", label: "other readers", number: true, show: count },
-        { key: "prediction", label: "expected of full TensorRT", show: (value) => chip(value, data.colors.prediction[value]) },
-        { key: "verdict", label: "compiled here", show: (value) => chip(value, data.colors.verdict[value]) },
-        { key: "reason", label: "reason" },
-      ],
-      details: {
-        kernels: (indices) =>
-          make("button", { type: "button", className: "link", onclick: () => showLayers(indices, "layers of this site") }, `show ${words(indices)}`),
-      },
-      total: (rows, source, all) => `${count(rows)} of ${plural(all, "site")}`,
-    };
-  }
-
+{% include "table.js" %}
+{% include "specs.js" %}
+{% include "layout.js" %}
+{% include "spot.js" %}
   const tables = new Map();
 
   /** The tables of an explanation are made when it is first shown. */
@@ -369,11 +104,12 @@
       const explanation = data.explanations[number];
       const host = (kind) => document.querySelector(`[data-table="${kind}"][data-explanation="${number}"]`);
       const layers = new Table(host("layers"), layerSpec(explanation));
-      const showLayers = (indices, why) => {
-        layers.use(data.engines[explanation.layers].layers);
+      const showLayers = (indices, why, engine = explanation.layers) => {
+        layers.use(data.engines[engine].layers);
         layers.focus(indices, why);
       };
-      if (host("sites")) new Table(host("sites"), siteSpec(explanation, showLayers));
+      const showSpot = (name, names) => spotWindow(number, names, name);
+      if (host("sites")) new Table(host("sites"), siteSpec(explanation, showLayers, showSpot));
       tables.set(number, { showLayers });
     }
     return tables.get(number);
@@ -385,8 +121,12 @@
     element.addEventListener("toggle", () => {
       const list = element.querySelector(".nodes");
       if (!list || list.childElementCount) return;
-      const { nodes } = data.explanations[Number(element.dataset.explanation)].findings[Number(element.dataset.finding)];
-      const item = (name) => make("li", {}, bdi(name));
+      const number = Number(element.dataset.explanation);
+      const { nodes } = data.explanations[number].findings[Number(element.dataset.finding)];
+      const item = (name) => {
+        const draw = () => spotWindow(number, nodes, name);
+        return make("li", {}, spotRows(number).has(name) ? make("button", { type: "button", className: "link", title: "Draw it", onclick: draw }, bdi(name)) : bdi(name));
+      };
       list.append(...nodes.slice(0, LIST).map(item));
       if (nodes.length > LIST) {
         const rest = nodes.slice(LIST);
@@ -405,6 +145,28 @@
       tablesOf(number).showLayers(finding.layers, finding.title);
     }),
   );
+
+  document.querySelectorAll("[data-show-spots]").forEach((button) => {
+    const number = Number(button.dataset.explanation);
+    const { nodes } = data.explanations[number].findings[Number(button.dataset.finding)];
+    button.hidden = !nodes.some((name) => spotRows(number).has(name));
+    button.addEventListener("click", () => spotWindow(number, nodes));
+  });
+
+  /** A click on a kernel or a block of a figure leads to its rows in the layer table. */
+  function follow(element, point) {
+    const [, figure, number] = element.dataset.figure.match(/^(\w+)-(\d+)$/) ?? [];
+    const explanation = data.explanations[Number(number)];
+    if (figure === "streams" && point.customdata !== null) {
+      const engine = point.data.meta === "baseline" ? explanation.baseline_layers : explanation.layers;
+      tablesOf(Number(number)).showLayers([point.customdata], "a kernel of the streams", engine);
+    }
+    if (figure === "blocks" && point.customdata !== undefined) {
+      const { kernels, quantize_kernels } = explanation.blocks;
+      const shown = [...quantize_kernels[point.customdata], ...kernels[point.customdata]];
+      tablesOf(Number(number)).showLayers(shown, "a block and the kernels that quantize for it");
+    }
+  }
 
   // Tabs, by the keyboard too; the address remembers which.
 

@@ -33,6 +33,21 @@ HOSTILE = (
 LOADING = {"src", "srcset", "href", "data", "action", "formaction", "poster", "background", "xlink:href"}
 
 
+def _name(value: Any, path: list[str], names: list[str]) -> None:
+    """Put names back where the page has their places."""
+    if isinstance(value, list):
+        for item in value:
+            _name(item, path, names)
+    elif value is not None and len(path) > 1:
+        _name(value[path[0]], path[1:], names)
+    elif value is not None:
+        value[path[0]] = _named(value[path[0]], names)
+
+
+def _named(value: Any, names: list[str]) -> Any:
+    return [_named(item, names) for item in value] if isinstance(value, list) else names[value]
+
+
 class Page(HTMLParser):
     """A page as a browser reads it: tags with attributes, text outside scripts, and the scripts."""
 
@@ -72,6 +87,8 @@ class Page(HTMLParser):
         """The data block."""
         (block,) = (text for kind, text in self.scripts if kind == "application/json")
         found: dict[str, Any] = json.loads(block)
+        for path in found["named"]:
+            _name(found, path, found["names"])
         return found
 
     def policy(self) -> str:
@@ -90,7 +107,11 @@ def _page(*explanations: Explanation, title: str = "A study") -> Page:
 
 def _single(pair: Explanation) -> Explanation:
     return replace(
-        pair, baseline=None, baseline_layers=None, groups=pd.concat({"quantized": pair.groups["quantized"]}, axis=1)
+        pair,
+        baseline=None,
+        baseline_layers=None,
+        blocks=None,
+        groups=pd.concat({"quantized": pair.groups["quantized"]}, axis=1),
     )
 
 
@@ -117,7 +138,8 @@ def test_the_page_holds_the_figures_of_the_json(pair: Explanation) -> None:
     page = _page(pair)
     (found,) = page.data["explanations"]
     engines = page.data["engines"]
-    found["sites"] = _rows(found["sites"])
+    found["sites"], found["blocks"] = _rows(found["sites"]), _rows(found["blocks"])
+    found["graph"] = page.data["graphs"][found["graph"]]
     for side in ("layers", "baseline_layers"):
         found[side] = _rows(engines[found[side]]["layers"])
     assert found == json.loads(json.dumps(explanation_document(pair)))
