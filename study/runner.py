@@ -11,8 +11,9 @@ import onnx
 
 from fusescope.graph.batch import with_batch
 from fusescope.graph.errors import UserError
+from fusescope.graph.external import load_with_weights
 from fusescope.graph.structure import fill, is_structure_only
-from fusescope.profiler.build import build, load_with_weights, prepare
+from fusescope.profiler.build import build, prepare
 from fusescope.profiler.explain import explain
 from fusescope.profiler.explanation import Explanation
 from fusescope.profiler.gpus import Gpu, gpu_named
