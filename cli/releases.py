@@ -91,9 +91,13 @@ def check(
     if as_json:
         print_json(document)
     else:
-        print_matrix(found, differences)
+        print_matrix(found, differences if stored or len(releases) > 1 else None)
     for output in filter(None, (write_baseline, html, junit)):
         say(f"wrote {output}")
+    better = {change.pattern for change in differences if change.direction == "better"}
+    if better:
+        own = ", ".join(model.name for model in models if model.name in better)
+        say(f"something got better: the study of {own or 'a model with such sites'} is worth repeating")
     if any(change.direction == "worse" for change in differences):
         raise SystemExit(1)
 
@@ -135,13 +139,20 @@ def _cases(patterns: tuple[str, ...], models: tuple[Path, ...]) -> "list[Case]":
 def _run(
     releases: "list[Release]", cases: "list[Case]", target: str, timeout_s: float
 ) -> "dict[Release, tuple[CaseResult, ...]]":
+    from fusescope.graph.errors import UserError
     from fusescope.profiler.releases.overlays import ensure_overlay
     from fusescope.profiler.releases.suite import run_suite
-    from fusescope.profiler.runtimes import runtime_named
+    from fusescope.profiler.runtimes import ADAPTERS, runtime_named
     from fusescope.profiler.targets import check_target
 
     overlays = {}
     for release in releases:
+        if release.runtime not in ADAPTERS:
+            raise UserError(
+                "full TensorRT compiles and runs on a GPU only, and this version of fusescope does not drive it",
+                where=release.name,
+                remedy="check releases of tensorrt-rtx here; they do not answer for full TensorRT",
+            )
         check_target(target, runtime_named(release.runtime).TARGETS, ())
         overlays[release] = None if release.installed else ensure_overlay(release, say)
     say(f"compiling {len(cases)} cases with {', '.join(release.name for release in releases)}")

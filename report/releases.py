@@ -4,7 +4,6 @@ import xml.etree.ElementTree as ET
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rich.console import Console
 from rich.padding import Padding
 
 from fusescope.profiler.releases.matrix import Change, FusionMatrix, Row, scores
@@ -14,9 +13,14 @@ from fusescope.report.units import count, plural
 _STYLE = {"worse": "red", "better": "green", "different": "yellow"}
 
 
-def print_matrix(found: FusionMatrix, differences: Sequence[Change], console: Console | None = None) -> None:
-    """Print cases by releases, how the documented rules fare, and the changes, most harmful first."""
-    console = console or plain_console()
+def print_matrix(found: FusionMatrix, differences: Sequence[Change] | None) -> None:
+    """Print cases by releases, how the documented rules fare, and the changes, most harmful first.
+
+    Args:
+        found: The matrix.
+        differences: What changed; None where nothing was compared.
+    """
+    console = plain_console()
     table = plain_table("pattern", *found.releases, title=f"Quantizes by release, compiled for {found.target}", left=9)
     for pattern, rows in by_pattern(found):
         table.add_row(as_text(pattern), *(_cell(row) for row in rows))
@@ -27,7 +31,7 @@ def print_matrix(found: FusionMatrix, differences: Sequence[Change], console: Co
         rules.add_row(score.release, as_text(score.rule), count(score.sites), count(score.borne_out))
     console.print(rules)
     if not differences:
-        console.print("\nno change" if len(found.releases) > 1 else "")
+        console.print("" if differences is None else "\nno change")
         return
     console.print(f"\n[bold]{plural(len(differences), 'change')}[/bold], most harmful first")
     for group in grouped_changes(differences):
