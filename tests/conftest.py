@@ -24,6 +24,7 @@ hypothesis.settings.load_profile("fusescope")
 NEEDS: Mapping[str, Callable[[], bool]] = {
     "compiles": lambda: importlib.util.find_spec("tensorrt_rtx") is not None,
     "torch": lambda: all(importlib.util.find_spec(name) for name in ("torch", "timm", "onnxscript")),
+    "browser": lambda: importlib.util.find_spec("playwright") is not None and shutil.which("chromium") is not None,
     "gpu": lambda: shutil.which("nvidia-smi") is not None,
     "artifacts": lambda: "FUSESCOPE_ARTIFACTS" in os.environ,
 }

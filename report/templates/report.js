@@ -89,7 +89,14 @@
     },
     { rootMargin: "300px" },
   );
-  document.querySelectorAll("[data-figure]").forEach((element) => watcher.observe(element));
+
+  // Plotly is by far the largest part of the page: it starts when everything else has been shown and can be used.
+  requestAnimationFrame(() =>
+    setTimeout(() => {
+      document.body.append(make("script", {}, document.getElementById("plotly").textContent));
+      document.querySelectorAll("[data-figure]").forEach((element) => watcher.observe(element));
+    }),
+  );
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => drawn.forEach(draw));
 
 {% include "table.js" %}

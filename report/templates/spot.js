@@ -211,6 +211,7 @@
     function turn(by) {
       place = (place + by + rows.length) % rows.length;
       show();
+      dialog.querySelectorAll("header button")[by < 0 ? 0 : 1].focus(); // the one that had the focus is no more
     }
 
     function bar(name) {
