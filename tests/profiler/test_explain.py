@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fusescope.graph.model import ModelGraph
+from fusescope.graph.neighbourhood import LARGEST
 from fusescope.profiler.attribution import EngineView
+from fusescope.profiler.blocks import BLOCK_COLUMNS
 from fusescope.profiler.explain import explain
 from fusescope.profiler.gpus import GPUS, gpu_named
 from fusescope.profiler.kinds import GROUPS
@@ -161,7 +163,8 @@ def test_the_cost_of_quantizing_is_an_interval(quantized: Run) -> None:
 def test_one_engine_alone_is_explained_too(quantized: Run) -> None:
     """There is no baseline, and none is made up."""
     explanation = explain(quantized)
-    assert explanation.baseline is explanation.baseline_layers is None
+    assert explanation.baseline is explanation.baseline_layers is explanation.blocks is None
+    assert all(spot.baseline_kernels == () for spot in explanation.spots)
     assert list(explanation.groups.columns.get_level_values(0).unique()) == ["quantized"]
     assert "growth" not in {finding.key for finding in explanation.findings}
 
@@ -225,6 +228,9 @@ def test_every_column_is_documented(quantized: Run) -> None:
     explanation = explain(quantized)
     assert list(explanation.layers.columns) == list(LAYER_COLUMNS)
     assert list(explanation.sites.columns) == list(SITE_COLUMNS)
+    blocks = explain(quantized, quantized).blocks
+    assert blocks is not None
+    assert list(blocks.columns) == list(BLOCK_COLUMNS)
     assert list(explanation.groups["quantized"].index) == list(GROUPS)
 
 
@@ -307,6 +313,17 @@ def test_the_parts_of_any_explanation_add_up(
     assert side.chain_kernels <= side.kernels
     assert explanation.coverage.attributed_bytes <= explanation.coverage.traffic_bytes == side.traffic_bytes
     assert (groups["floor_us"] >= 0).all()
+    blocks, before = explanation.blocks, explanation.baseline
+    assert blocks is not None
+    assert before is not None
+    assert blocks["bytes"].sum() + explanation.layers["quantize_bytes"].sum() == side.traffic_bytes
+    assert blocks["baseline_bytes"].sum() == before.traffic_bytes
+    assert sum(map(len, blocks["kernels"])) == side.kernels
+    assert sum(map(len, blocks["baseline_kernels"])) == before.kernels
+    assert {spot.name for spot in explanation.spots} >= set(explanation.sites["tensor"])
+    for spot in explanation.spots:
+        assert set(spot.kernels) <= set(explanation.layers.index[explanation.layers["kernel"]])
+        assert 0 < len(spot.places) <= LARGEST
     for finding in explanation.findings:
         assert set(finding.layers) <= set(range(len(rows)))
         assert finding.bytes >= 0
