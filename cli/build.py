@@ -14,6 +14,7 @@ from fusescope.cli.options import (
     json_option,
     print_json,
     say,
+    say_renamed,
 )
 from fusescope.report.documents import header
 from fusescope.report.units import plural
@@ -65,8 +66,7 @@ def command(
     options = CompileOptions(**asked, workspace_bytes=None if workspace is None else workspace << 20)
     proto = load_with_weights(model)
     compilable = prepare(to_half(proto) if dtype else proto, model.name, dict(shapes))
-    for renamed in compilable.renamed:
-        say(f"renamed node {renamed.old!r} to {renamed.new!r}")
+    say_renamed(compilable.renamed)
     run = build(compilable, output, runtime=runtime, options=options, name=name or model.stem, timeout_s=timeout)
     if as_json:
         print_json({**header("run"), **asdict(run.provenance), "folder": str(output)})

@@ -1,14 +1,18 @@
 """What several commands share: options, printing JSON, saying what was done."""
 
 import json
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from fusescope.profiler.runtimes import DEFAULT_TIMEOUT_S, LONGEST_TIMEOUT_S
 from fusescope.report.units import printable
+
+if TYPE_CHECKING:
+    from fusescope.graph.names import Renamed
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -32,6 +36,20 @@ class ShapeType(click.ParamType[tuple[str, tuple[int, ...]]]):
         return name, tuple(int(part) for part in parts)
 
 
+class Seconds(click.FloatRange):
+    """A positive number of seconds; ``nan``, which no comparison refuses, is none."""
+
+    def __init__(self) -> None:
+        super().__init__(0, LONGEST_TIMEOUT_S, min_open=True)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Convert to a float within the range."""
+        number: float = super().convert(value, param, ctx)
+        if math.isnan(number):
+            self.fail(f"{value!r} is no number of seconds", param, ctx)
+        return number
+
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
 force_option = click.option("--force", is_flag=True, help="Replace an output that exists.")
 half_option = click.option(
@@ -51,7 +69,7 @@ def build_options(function: F) -> F:
         click.option("--workspace", type=click.IntRange(1), metavar="MIB", help="Workspace limit in MiB."),
         click.option(
             "--timeout",
-            type=click.FloatRange(0, LONGEST_TIMEOUT_S, min_open=True),
+            type=Seconds(),
             default=DEFAULT_TIMEOUT_S,
             show_default=True,
             metavar="SECONDS",
@@ -76,3 +94,10 @@ def print_json(document: Mapping[str, Any]) -> None:
 def say(message: str) -> None:
     """Say what was done or is being done, in one line on stderr."""
     click.echo(printable(message), err=True)
+
+
+def say_renamed(renamed: "Sequence[Renamed]") -> None:
+    """Say which nodes go by another name than in the file: the first by name, the others by their number."""
+    if renamed:
+        more = f" and {len(renamed) - 1} more" if len(renamed) > 1 else ""
+        say(f"renamed node {renamed[0].old!r} to {renamed[0].new!r}{more}")

@@ -70,6 +70,7 @@ def command(
         weights=weights,
         keep=keep,
         folder=model.parent,
+        name=model.name,
     )
     write_bytes(output, result.proto.SerializeToString())
     total = len(result.quantized) + len(result.kept)

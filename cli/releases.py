@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fusescope.cli.options import FILE, dumps, force_option, json_option, print_json, say
+from fusescope.cli.options import FILE, Seconds, dumps, force_option, json_option, print_json, say
 
 if TYPE_CHECKING:
     from fusescope.graph.patterns import Case
@@ -41,7 +41,7 @@ def command() -> None:
 @click.option("--junit", type=FILE, help="Write the changes as JUnit XML, for CI systems.")
 @click.option(
     "--timeout",
-    type=click.FloatRange(0, min_open=True),
+    type=Seconds(),
     default=120.0,
     show_default=True,
     metavar="SECONDS",

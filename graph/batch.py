@@ -1,4 +1,4 @@
-"""The batch of a model with fixed shapes: `with_batch`."""
+"""The batch of a model: `with_batch`."""
 
 from collections.abc import Iterator
 
@@ -18,7 +18,7 @@ def with_batch(proto: onnx.ModelProto, batch: int) -> onnx.ModelProto:
     """Copy a model with another batch: the first dimension of its inputs and of all that follows from them.
 
     Args:
-        proto: A model whose inputs all have the same first dimension. It is not changed.
+        proto: A model whose inputs all have the same first dimension, fixed or dynamic. It is not changed.
         batch: The new one, at least 1.
 
     Raises:
@@ -33,11 +33,12 @@ def with_batch(proto: onnx.ModelProto, batch: int) -> onnx.ModelProto:
     old = _common_batch(inputs)
     if old == batch:
         return copy
-    for node in _told_batch(graph, old):
+    for node in _told_batch(graph, old) if old else ():
         raise _baked(f"node {node.name!r} ({node.op_type}) holds the batch {old} in a constant", batch)
+    symbol = inputs[0].type.tensor_type.shape.dim[0].dim_param
     for value in (*inputs, *graph.output):
         dims = value.type.tensor_type.shape.dim
-        if dims and dims[0].dim_value == old:
+        if dims and (dims[0].dim_value, dims[0].dim_param) == (old, symbol):
             dims[0].dim_value = batch
     del graph.value_info[:]
     try:
@@ -47,17 +48,18 @@ def with_batch(proto: onnx.ModelProto, batch: int) -> onnx.ModelProto:
 
 
 def _common_batch(inputs: list[onnx.ValueInfoProto]) -> int:
-    """Return the first dimension of all inputs."""
-    batches = {value.name: [d.dim_value for d in value.type.tensor_type.shape.dim][:1] for value in inputs}
-    common = next(iter(batches.values()), [])
-    if common in ([], [0]) or any(batch != common for batch in batches.values()):
-        found = ", ".join(f"{name}: {batch[0] if batch else 'none'}" for name, batch in batches.items())
+    """Return the first dimension of all inputs; 0 where it is dynamic."""
+    batches = {value.name: value.type.tensor_type.shape.dim[:1] for value in inputs}
+    common = {(dim.dim_value, dim.dim_param) for dims in batches.values() for dim in dims}
+    if len(common) != 1 or not all(batches.values()):
+        sizes = {name: dims[0].dim_value or dims[0].dim_param or "?" for name, dims in batches.items() if dims}
+        found = ", ".join(f"{name}: {sizes.get(name, 'none')}" for name in batches)
         raise UserError(
-            f"the inputs have no common fixed batch ({found})",
+            f"the inputs have no common batch ({found})",
             where="the model",
             remedy="export the model with the batch that is wanted",
         )
-    return int(common[0])
+    return int(common.pop()[0])
 
 
 def _told_batch(graph: onnx.GraphProto, batch: int) -> Iterator[onnx.NodeProto]:

@@ -74,6 +74,21 @@ def number_format(graph: ModelGraph, node: Node) -> str:
     return ops.FORMATS.get(dtype, dtype)
 
 
+def weight_granularity(graph: ModelGraph, node: Node) -> str | None:
+    """Return how the 8-bit weights of a conv or gemm are scaled.
+
+    Returns:
+        "per-channel" for a vector of scales, "per-tensor" for one scale; None where no Dequantize gives the weights.
+    """
+    if node.op not in ops.WEIGHTED or len(node.inputs) < 2:
+        return None
+    behind = graph.producer(node.inputs[1])
+    if behind is None or behind.op not in ops.DEQUANTIZE:
+        return None
+    shape = graph.tensors[behind.inputs[1]].shape or ()
+    return "per-channel" if len(shape) == 1 and shape != (1,) else "per-tensor"
+
+
 def operand_format(graph: ModelGraph, tensor: str) -> str | None:
     """Return the format that a tensor was dequantized from, also across data movement; None for high precision."""
     return _dequantized(graph).get(tensor)

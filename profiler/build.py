@@ -3,6 +3,7 @@
 import hashlib
 import importlib.util
 import json
+import math
 import os
 import signal
 import subprocess
@@ -23,7 +24,7 @@ from fusescope.graph.model import check_proto, graph_of
 from fusescope.graph.names import Renamed, name_nodes
 from fusescope.graph.sites import quantize_sites
 from fusescope.graph.structure import fill, is_structure_only, strip
-from fusescope.profiler.run import MODEL, Provenance, Run, read_run, write_record
+from fusescope.profiler.run import MODEL, RECORD, Provenance, Run, read_run, write_record
 from fusescope.profiler.runtimes import DEFAULT_TIMEOUT_S, CompileOptions, Runtime, runtime_named
 from fusescope.profiler.targets import check_target
 from fusescope.profiler.worker import BUILD_LOG, LAYERS, OUTCOME
@@ -34,6 +35,7 @@ Worker = subprocess.Popen[str]
 # The builder takes and frees megabytes for every model. glibc gives them back to the system and has them faulted in
 # again, which was half of the time of compiling many small models.
 _ALLOCATOR = {"MALLOC_TRIM_THRESHOLD_": str(1 << 30), "MALLOC_MMAP_THRESHOLD_": str(1 << 30)}
+_LARGEST_TENSOR = 2**31 - 1
 _PROTOBUF_LIMIT_BYTES = 2**31 - 1
 _TAIL_LINES = 3
 
@@ -116,7 +118,8 @@ def build(
     adapter = runtime_named(runtime)
     _require_installed(runtime, adapter)
     check_target(options.target, adapter.TARGETS, model.formats)
-    with replacing(output) as folder, tempfile.TemporaryDirectory(dir=output.absolute().parent) as scratch:
+    place = replacing(output, may_replace=lambda folder: (folder / RECORD).is_file())
+    with place as folder, tempfile.TemporaryDirectory(dir=output.absolute().parent) as scratch:
         folder.mkdir()
         model_path = Path(scratch) / MODEL
         _save(model.proto, model_path)
@@ -190,6 +193,10 @@ def _fix_shapes(proto: onnx.ModelProto, name: str, shapes: Mapping[str, Sequence
             )
         for dim, size in zip(dims, sizes, strict=True):
             dim.dim_value = size
+    huge = next((key for key, each in inputs.items() if _elements(each) > _LARGEST_TENSOR), None)
+    if huge is not None:
+        dims = inputs[huge].type.tensor_type.shape.dim
+        raise UserError(f"input {huge!r} is {_shape_text(dims)}: more than TensorRT can index", where=name)
     open_inputs = {
         key: value.type.tensor_type.shape.dim
         for key, value in inputs.items()
@@ -197,8 +204,18 @@ def _fix_shapes(proto: onnx.ModelProto, name: str, shapes: Mapping[str, Sequence
     }
     if open_inputs:
         listed = ", ".join(f"{key} {_shape_text(dims)}" for key, dims in open_inputs.items())
-        example = " ".join(f"--shape {key}=" + "x".join("N" for _ in dims) for key, dims in open_inputs.items())
+        example = " ".join(f"--shape {key}={_example(dims)}" for key, dims in open_inputs.items())
         raise UserError(f"has inputs of no fixed size: {listed}", where=name, remedy=f"give them with {example}")
+
+
+def _elements(value: onnx.ValueInfoProto) -> int:
+    return math.prod(max(dim.dim_value, 1) for dim in value.type.tensor_type.shape.dim)
+
+
+def _example(dims: Any) -> str:
+    """A shape to give: what is fixed as it is, an open first dimension as batch 1, the others left open."""
+    sizes = [str(dim.dim_value) if dim.dim_value > 0 else "N" for dim in dims]
+    return "x".join(["1" if sizes[0] == "N" else sizes[0], *sizes[1:]])
 
 
 def _shape_text(dims: Any) -> str:

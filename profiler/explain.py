@@ -6,6 +6,8 @@ from typing import get_args
 
 import pandas as pd
 
+from fusescope.graph.errors import UserError
+from fusescope.graph.ops import WEIGHTED
 from fusescope.graph.rules import Expectation, Prediction, predictions
 from fusescope.graph.sites import quantize_sites
 from fusescope.profiler.attribution import EngineView
@@ -27,7 +29,12 @@ def explain(quantized: Run, baseline: Run | None = None, *, gpu: Gpu | None = No
         quantized: The run to explain.
         baseline: The run of the unquantized model.
         gpu: The GPU to give floors for; None for no floors.
+
+    Raises:
+        UserError: The baseline is of another model, runtime, target or batch.
     """
+    if baseline is not None:
+        _check_comparable(quantized, baseline)
     view = EngineView(quantized.engine, quantized.graph)
     sites = quantize_sites(view.graph)
     judged = verdicts(view, sites)
@@ -73,6 +80,27 @@ def explain(quantized: Run, baseline: Run | None = None, *, gpu: Gpu | None = No
         judged=judged,
         gpu="" if gpu is None else gpu.name,
     )
+
+
+def _check_comparable(quantized: Run, baseline: Run) -> None:
+    """Refuse a baseline that differs in more than how the model is quantized."""
+    ours, theirs = quantized.provenance, baseline.provenance
+    for what in ("runtime", "target", "batch"):
+        if getattr(ours, what) != getattr(theirs, what):
+            raise UserError(
+                f"cannot be the baseline of {ours.name}: {what} {getattr(theirs, what)}, not {getattr(ours, what)}",
+                where=baseline.folder,
+                remedy=f"build both for the same {what}",
+            )
+    weighted = [
+        {name for name, node in run.graph.nodes.items() if node.op in WEIGHTED} for run in (quantized, baseline)
+    ]
+    if all(weighted) and not weighted[0] & weighted[1]:
+        raise UserError(
+            f"cannot be the baseline: it has no convolution or gemm in common with {ours.name}",
+            where=baseline.folder,
+            remedy="give the run of the unquantized model",
+        )
 
 
 def _observed(run: Run) -> str:

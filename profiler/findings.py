@@ -12,7 +12,7 @@ import pandas as pd
 from fusescope.graph.ops import WEIGHTED
 from fusescope.graph.reader_rules import ReaderRule, node_findings
 from fusescope.graph.rules import Prediction
-from fusescope.graph.sites import conv_precision
+from fusescope.graph.sites import conv_precision, weight_granularity
 from fusescope.profiler.attribution import Padding, paddings, shows_dtypes
 from fusescope.profiler.evidence import Evidence
 from fusescope.profiler.explanation import Finding
@@ -92,18 +92,19 @@ def split_epilogues(evidence: Evidence) -> Iterator[Finding]:
         return
     finishing = evidence.layers[(evidence.layers["finishes"] != "") & evidence.layers["kernel"]]
     layers = tuple(int(index) for index in epilogues["index"])
+    convs = _distinct(epilogues["finishes"])
+    why, remedy, change = _raw_accumulators(evidence, convs)
     yield Finding(
         key="epilogue-split",
         title=f"{_plural(len(layers), 'epilogue is', 'epilogues are')} split off their convolutions",
         detail="The convolution writes raw accumulators; a kernel of its own reads them, dequantizes, adds the bias, "
-        f"applies the activation and quantizes. In all {len(finishing)} kernels read raw accumulators. Seen where "
-        "weights are scaled per output channel; a per-tensor scale is applied inside the convolution.",
+        f"applies the activation and quantizes. In all {len(finishing)} kernels read raw accumulators. {why}",
         kernels=len(layers),
         bytes=int(epilogues["traffic_bytes"].sum()),
         layers=layers,
-        nodes=_distinct(epilogues["finishes"]),
-        remedy=PER_TENSOR,
-        change={"weights": "per-tensor"},
+        nodes=convs,
+        remedy=remedy,
+        change=change,
         source=MICROPROBE,
     )
 
@@ -118,19 +119,33 @@ def wide_conv_outputs(evidence: Evidence) -> Iterator[Finding]:
     if not wide:
         return
     written = sum(row.write_bytes for row in wide)
+    convs = _distinct(name for row in wide for name in row.work)
+    why, remedy, change = _raw_accumulators(evidence, convs)
     yield Finding(
         key="conv-output-fp32",
         title=f"{_plural(len(wide), '8-bit convolution writes', '8-bit convolutions write')} fp32",
         detail=f"Their outputs hold {_mb(written)} where the model's own dtype would take {_mb(written // 2)}; each is "
-        "read again by the kernel that finishes it. The bytes here are the surplus, written and read.",
+        f"read again by the kernel that finishes it. The bytes here are the surplus, written and read. {why}",
         kernels=len(wide),
         bytes=written,  # half of what is written, and as much again when it is read
         layers=tuple(row.index for row in wide),
-        nodes=_distinct(name for row in wide for name in row.work),
-        remedy=PER_TENSOR,
-        change={"weights": "per-tensor"},
+        nodes=convs,
+        remedy=remedy,
+        change=change,
         source=MICROPROBE,
     )
+
+
+def _raw_accumulators(evidence: Evidence, convs: Iterable[str]) -> tuple[str, str, dict[str, str]]:
+    """Why raw accumulators leave these convolutions, what to do, and what to change in the recipe for it."""
+    graph = evidence.view.graph
+    if any(weight_granularity(graph, graph.nodes[name]) == "per-channel" for name in convs):
+        why = "Their weights are scaled per output channel; a per-tensor scale is applied inside the convolution."
+        return why, PER_TENSOR, {"weights": "per-tensor"}
+    if any(node.op == "BatchNormalization" for node in graph.nodes.values()):
+        why = "Their weights are scaled per tensor; a BatchNormalization that is not folded scales channels."
+        return why, "fold BatchNormalization into the convolutions before quantizing", {}
+    return "Their weights are scaled per tensor: the cause is another one.", "", {}
 
 
 def padded_channels(evidence: Evidence) -> Iterator[Finding]:
@@ -229,7 +244,6 @@ def documented_limits(evidence: Evidence) -> Iterator[Finding]:
             nodes=tuple(nodes),
             remedy=rule.remedy,
             source=rule.source,
-            change={"keep": tuple(nodes)},
         )
 
 

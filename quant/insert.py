@@ -22,6 +22,7 @@ import onnx.version_converter
 from onnx import TensorProto, helper, numpy_helper
 
 from fusescope.graph.errors import UserError
+from fusescope.graph.model import check_proto
 from fusescope.graph.names import all_nodes, name_nodes
 from fusescope.graph.structure import fill, is_structure_only, strip
 from fusescope.graph.weights import constant_tensor
@@ -77,6 +78,7 @@ def quantize(
     keep: Sequence[str] = (),
     amax: Mapping[str, float] | None = None,
     folder: Path = Path(),
+    name: str = "the model",
 ) -> QuantizedModel:
     """Insert Q/DQ nodes.
 
@@ -93,14 +95,18 @@ def quantize(
         amax: The largest magnitude of each activation tensor, in the tensor's own unit. Without it each
             scale stands for a `placeholder_amax`, and the model's metadata say so.
         folder: Where the files of external data lie.
+        name: What to call the model in messages.
 
     Raises:
-        UserError: The model has Q/DQ nodes already, a pattern matches nothing, nothing is left to quantize,
-            `amax` lacks a tensor, a scale underflows in its dtype, or a file of external data is missing.
+        UserError: The ONNX checker refuses the model, it has Q/DQ nodes already, a pattern matches nothing, nothing
+            is left to quantize, `amax` lacks a tensor, a scale underflows in its dtype, or a file of external data is missing.
     """
+    check_proto(proto, name)
     _refuse_quantized(proto.graph)
     if is_structure_only(proto):
-        whole = quantize(fill(proto), format=format, placement=placement, weights=weights, keep=keep, amax=amax)
+        whole = quantize(
+            fill(proto), format=format, placement=placement, weights=weights, keep=keep, amax=amax, name=name
+        )
         return replace(whole, proto=strip(whole.proto))
     model = onnx.ModelProto()
     model.CopyFrom(proto)
@@ -112,7 +118,7 @@ def quantize(
     quantized = tuple(name for name in convs if name not in kept)
     if not quantized:
         remedy = "check the model and the --keep patterns"
-        raise UserError("has no convolution that can be quantized", where="the model", remedy=remedy)
+        raise UserError("has no convolution that can be quantized", where=name, remedy=remedy)
     model = _raise_opset(model, form, quantized)
     inserter = _Inserter(model.graph, form, OUTPUT_AXIS if weights == "per-channel" else None, amax)
     inserter.run(frozenset(quantized))
@@ -176,7 +182,7 @@ def _kept(graph: onnx.GraphProto, keep: Sequence[str], amax: Mapping[str, float]
     for pattern, matched in matches.items():
         if not matched:
             near = get_close_matches(pattern, names, n=3, cutoff=0.3)
-            remedy = f"near it are {', '.join(near)}" if near else "look the names up with `fusescope sites`"
+            remedy = f"convolutions are called such as {', '.join(near or names[:3])}"
             raise UserError(f"--keep {pattern!r} matches no convolution", remedy=remedy)
     kept: dict[str, str] = {}
     for name in names:

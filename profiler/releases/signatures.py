@@ -1,9 +1,9 @@
 """What a Quantize site is like: the likeness by which one release's behaviour is carried over to another graph."""
 
 from fusescope.graph.model import ModelGraph, Node
-from fusescope.graph.ops import DEQUANTIZE, WEIGHTED
+from fusescope.graph.ops import WEIGHTED
 from fusescope.graph.reader_rules import blocking_rule
-from fusescope.graph.sites import QuantizeSite, conv_precision
+from fusescope.graph.sites import QuantizeSite, conv_precision, weight_granularity
 
 
 def signatures(graph: ModelGraph, site: QuantizeSite, runtime: str, target: str) -> tuple[str, ...]:
@@ -45,11 +45,4 @@ def _operation(node: Node) -> str:
 
 def _granularity(graph: ModelGraph) -> str:
     """How the 8-bit weights of the graph are scaled: one word for the graph, since a recipe has one."""
-    for node in graph.nodes.values():
-        if node.op not in WEIGHTED or len(node.inputs) < 2:
-            continue
-        behind = graph.producer(node.inputs[1])
-        if behind is not None and behind.op in DEQUANTIZE:
-            shape = graph.tensors[behind.inputs[1]].shape or ()
-            return "per-channel" if len(shape) == 1 and shape != (1,) else "per-tensor"
-    return "unweighted"
+    return next((word for node in graph.nodes.values() if (word := weight_granularity(graph, node))), "unweighted")

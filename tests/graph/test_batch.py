@@ -76,8 +76,15 @@ def test_shapes_that_do_not_fit_are_refused() -> None:
         with_batch(model_of(text), 3)
 
 
-@pytest.mark.parametrize("inputs", ["float[1,4] x, float[2,4] z", "float[n,4] x, float[n,4] z", "float x, float z"])
-def test_inputs_without_a_common_fixed_batch_are_refused(inputs: str) -> None:
-    """Different, symbolic and missing first dimensions are listed by input."""
-    with pytest.raises(UserError, match=r"no common fixed batch \(x: .*, z: "):
+def test_a_dynamic_batch_is_fixed() -> None:
+    """A symbolic first dimension takes the batch, in the outputs that share the symbol too."""
+    model = model_of("(float[n,4] x, float[n,4] z) => (float[n,4] y) { y = Add (x, z) }")
+    shapes = shapes_of(with_batch(model, 3))
+    assert (shapes["x"], shapes["z"], shapes["y"]) == ([3, 4], [3, 4], [3, 4])
+
+
+@pytest.mark.parametrize("inputs", ["float[1,4] x, float[2,4] z", "float[n,4] x, float[m,4] z", "float x, float z"])
+def test_inputs_without_a_common_batch_are_refused(inputs: str) -> None:
+    """Different first dimensions, and missing ones, are listed by input."""
+    with pytest.raises(UserError, match=r"no common batch \(x: .*, z: "):
         with_batch(model_of(f"({inputs}) => (float[m,4] y) {{ y = Add (x, z) }}"), 4)

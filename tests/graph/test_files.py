@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fusescope.graph.errors import UserError
-from fusescope.graph.files import write_folder
+from fusescope.graph.files import refuse_existing, replacing, write_folder, write_text
 
 FILES = {"a.csv": "ä,1\r\n", "b.csv": ""}
 
@@ -42,3 +42,51 @@ class TestWriteFolder:
         with pytest.raises(UnicodeEncodeError):
             write_folder(tmp_path / "out", {"a.csv": "fine", "b.csv": "\ud800"})
         assert list(tmp_path.iterdir()) == []
+
+
+class TestReplacing:
+    """Putting new content in the place of old: nothing but the old content of that very place may go."""
+
+    @pytest.fixture
+    def inside(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        """A working folder with neighbours that must stay."""
+        folder = tmp_path / "outer" / "inner"
+        folder.mkdir(parents=True)
+        for place in (tmp_path, folder.parent, folder):
+            (place / "precious.txt").write_text("here before")
+        monkeypatch.chdir(folder)
+        return folder
+
+    @pytest.mark.parametrize("path", [".", "..", "./.", "../..", "/"])
+    def test_a_path_without_a_name_of_its_own_is_refused(self, inside: Path, path: str) -> None:
+        """Neither the working folder nor any folder above it is touched."""
+        before = sorted(inside.parent.parent.rglob("*"))
+        with pytest.raises(UserError, match="is no name for an output|is a folder of something else"):
+            write_text(Path(path), "new")
+        with pytest.raises(UserError, match="is no name for an output"):
+            refuse_existing(Path(path), force=True)
+        assert sorted(inside.parent.parent.rglob("*")) == before
+
+    def test_a_folder_is_not_replaced_by_a_file(self, inside: Path) -> None:
+        """Its content stays."""
+        with pytest.raises(UserError, match="is a folder of something else"):
+            write_text(inside.parent, "new")
+        assert (inside.parent / "precious.txt").read_text() == "here before"
+
+    def test_a_folder_is_replaced_where_it_may_be(self, inside: Path) -> None:
+        """The old content is gone, the neighbours stay, and nothing hidden is left."""
+        (inside / "run").mkdir()
+        (inside / "run" / "old").touch()
+        with replacing(inside / "run", may_replace=lambda folder: (folder / "old").exists()) as temporary:
+            temporary.mkdir()
+            (temporary / "new").touch()
+        assert sorted(path.name for path in inside.rglob("*")) == ["new", "precious.txt", "run"]
+
+    def test_a_failure_keeps_the_old_content(self, inside: Path) -> None:
+        """An error in the middle leaves the file as it was."""
+        path = inside / "precious.txt"
+        with pytest.raises(ValueError, match="in the middle"), replacing(path) as temporary:
+            temporary.write_text("half")
+            raise ValueError("in the middle")
+        assert path.read_text() == "here before"
+        assert [each.name for each in inside.iterdir()] == ["precious.txt"]
