@@ -91,12 +91,12 @@
   );
 
   // Plotly is by far the largest part of the page: it starts when everything else has been shown and can be used.
-  requestAnimationFrame(() =>
-    setTimeout(() => {
-      document.body.append(make("script", {}, document.getElementById("plotly").textContent));
-      document.querySelectorAll("[data-figure]").forEach((element) => watcher.observe(element));
-    }),
-  );
+  function startPlotly() {
+    document.body.append(make("script", {}, document.getElementById("plotly").textContent));
+    document.querySelectorAll("[data-figure]").forEach((element) => watcher.observe(element));
+  }
+
+  addEventListener("load", () => requestAnimationFrame(() => setTimeout(startPlotly)));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => drawn.forEach(draw));
 
 {% include "table.js" %}
