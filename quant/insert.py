@@ -99,7 +99,8 @@ def quantize(
 
     Raises:
         UserError: The ONNX checker refuses the model, it has Q/DQ nodes already, a pattern matches nothing, nothing
-            is left to quantize, `amax` lacks a tensor, a scale underflows in its dtype, or a file of external data is missing.
+            is left to quantize, `amax` lacks a tensor, a scale underflows in its dtype, or a file of external data
+            is missing.
     """
     check_proto(proto, name)
     _refuse_quantized(proto.graph)

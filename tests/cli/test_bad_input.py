@@ -104,7 +104,7 @@ class TestBuilding:
         write(tmp_path / "open.onnx", [onnx.helper.make_node("Relu", ["x"], ["y"], name="r")], ("n", 4))
         message = refused("build", "open.onnx", "-o", "run")
         assert "x [n, 4]" in message
-        assert "--shape x=NxN" in message
+        assert "--shape x=1x4" in message
         assert "does not fit" in refused("build", "open.onnx", "-o", "run", "--shape", "x=1x5")
         assert "no input 'z'" in refused("build", "open.onnx", "-o", "run", "--shape", "z=1x4")
         assert call("build", "open.onnx", "-o", "run", "--shape", "x=1x4").status == 0

@@ -208,6 +208,9 @@ class TestBuildAndExplain:
         """With --force an older run gives way as a whole, nothing of it stays."""
         (tmp_path / "run").mkdir()
         (tmp_path / "run" / "old").write_text("old")
+        refused = call("build", tiny, "-o", "run", "--force")
+        assert (refused.status, (tmp_path / "run" / "old").read_text()) == (1, "old"), "a folder that is no run stays"
+        (tmp_path / "run" / "run.json").write_text("{}")
         assert call("build", tiny, "-o", "run", "--force").status == 0
         assert {path.name for path in (tmp_path / "run").iterdir()} == RUN_FILES
 

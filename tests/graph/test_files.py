@@ -61,7 +61,7 @@ class TestReplacing:
     def test_a_path_without_a_name_of_its_own_is_refused(self, inside: Path, path: str) -> None:
         """Neither the working folder nor any folder above it is touched."""
         before = sorted(inside.parent.parent.rglob("*"))
-        with pytest.raises(UserError, match="is no name for an output|is a folder of something else"):
+        with pytest.raises(UserError, match=r"is no name for an output|is a folder of something else"):
             write_text(Path(path), "new")
         with pytest.raises(UserError, match="is no name for an output"):
             refuse_existing(Path(path), force=True)
@@ -85,8 +85,13 @@ class TestReplacing:
     def test_a_failure_keeps_the_old_content(self, inside: Path) -> None:
         """An error in the middle leaves the file as it was."""
         path = inside / "precious.txt"
-        with pytest.raises(ValueError, match="in the middle"), replacing(path) as temporary:
-            temporary.write_text("half")
-            raise ValueError("in the middle")
+
+        def fail_half_way() -> None:
+            with replacing(path) as temporary:
+                temporary.write_text("half")
+                raise ValueError("in the middle")
+
+        with pytest.raises(ValueError, match="in the middle"):
+            fail_half_way()
         assert path.read_text() == "here before"
         assert [each.name for each in inside.iterdir()] == ["precious.txt"]

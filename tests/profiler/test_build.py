@@ -39,13 +39,14 @@ def kept(tmp_path: Path) -> Path:
     folder = tmp_path / "run"
     folder.mkdir()
     (folder / "good.txt").write_text("good work")
+    (folder / "run.json").write_text("{}")
     return folder
 
 
 def assert_kept(kept: Path) -> None:
     """The run from before is there, and nothing else is."""
     assert [path.name for path in kept.parent.iterdir()] == ["run"]
-    assert [path.name for path in kept.iterdir()] == ["good.txt"]
+    assert sorted(path.name for path in kept.iterdir()) == ["good.txt", "run.json"]
 
 
 def one_line(error: pytest.ExceptionInfo[UserError]) -> str:
@@ -104,7 +105,7 @@ class TestDynamicShapes:
             prepare(dynamic, "net.onnx")
         assert one_line(caught) == (
             "net.onnx: has inputs of no fixed size: x [N, 4, 8], z [N, 4, H]; "
-            "give them with --shape x=NxNxN --shape z=NxNxN"
+            "give them with --shape x=1x4x8 --shape z=1x4xN"
         )
 
     def test_a_part_of_the_shapes_is_not_enough(self, dynamic: onnx.ModelProto) -> None:
