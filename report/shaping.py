@@ -163,12 +163,11 @@ def answer(explanation: Explanation) -> str:
     if not cost.sites:
         return f"The engine runs {kernels} and moves {moved}: no tensor of its graph is quantized."
     formats = " and ".join(text.upper() for text in sorted(set(explanation.sites["format"])))
-    at_least, at_most = cost.kernels_alone, cost.kernels_carrying
-    range_ = count(at_most) if at_least == at_most else f"{count(at_least)} to {count(at_most)}"
+    alone, carrying = cost.kernels_alone, cost.kernels_carrying
     return (
         f"In {formats} the engine runs {kernels} and moves {moved}: {count(side.weighted_in_8_bits)} of "
-        f"{count(side.weighted)} convolutions and gemms read 8-bit tensors, and {range_} of its kernels are there to "
-        "quantize."
+        f"{count(side.weighted)} convolutions and gemms read 8-bit tensors. Its Quantizes sit in "
+        f"{plural(carrying, 'kernel')}, {count(alone)} of which {'does' if alone == 1 else 'do'} nothing else."
     )
 
 

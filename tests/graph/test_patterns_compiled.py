@@ -66,8 +66,6 @@ PADDED = {"channels-3", "channels-17", "channels-18", "depthwise-conv"}
 """Patterns for which a kernel pads channels to what an 8-bit conv reads."""
 
 UNKNOWN = {
-    # The Quantize behind the Concat has the scale of its branches: the compiler drops it, and no kernel names it.
-    ("concat-quantized-equal-scales", "concat"),
     # The only reader is the Add, inside of a conv that does read 8 bits, but of another tensor.
     ("fuse-sum-strided-quantized-branch/int8/per-tensor", "x"),
 }

@@ -43,7 +43,7 @@ def test_the_answer_names_both_engines_and_the_range(pair: Explanation) -> None:
     """The sentence has the figures of both engines, and the cost of Quantize as a range."""
     assert answer(pair) == (
         "In FP8 the engine runs 6 kernels instead of 3 and moves 5.75 MB instead of 3.80 MB: 1 of 3 convolutions "
-        "and gemms read 8-bit tensors, and 1 to 3 of its kernels are there to quantize."
+        "and gemms read 8-bit tensors. Its Quantizes sit in 3 kernels, 1 of which does nothing else."
     )
 
 
