@@ -66,6 +66,9 @@ class Compilable:
     batch: int | None
     """First dimension of the first input; None if it has none."""
 
+    changed: Mapping[str, str]
+    """What was done to the given model, by the option that does it: ``shape``, ``dtype``; empty if nothing."""
+
 
 def prepare(proto: onnx.ModelProto, name: str, shapes: Mapping[str, Sequence[int]] | None = None) -> Compilable:
     """Make a model ready for the compiler, in place.
@@ -87,7 +90,17 @@ def prepare(proto: onnx.ModelProto, name: str, shapes: Mapping[str, Sequence[int
     formats = tuple(sorted({site.format or "unknown" for site in quantize_sites(graph)}))
     first = proto.graph.input[0].type.tensor_type.shape.dim if proto.graph.input else ()
     weights = metadata(proto).get("fusescope.weights", "as given")
-    return Compilable(proto, name, weights, formats, renamed, first[0].dim_value if first else None)
+    changed = {"shape": " ".join(f"{key}={'x'.join(map(str, sizes))}" for key, sizes in (shapes or {}).items())}
+    changed["dtype"] = metadata(proto).get("fusescope.dtype", "")
+    return Compilable(
+        proto=proto,
+        name=name,
+        weights=weights,
+        formats=formats,
+        renamed=renamed,
+        batch=first[0].dim_value if first else None,
+        changed={key: value for key, value in changed.items() if value},
+    )
 
 
 def build(
@@ -148,7 +161,7 @@ def build(
                 recipe=_recipe(model),
                 request=request,
                 batch=model.batch,
-                options={key: value for key, value in asdict(options).items() if key != "target"},
+                options={**{key: value for key, value in asdict(options).items() if key != "target"}, **model.changed},
                 plan_bytes=outcome["plan_bytes"],
                 parse_s=outcome["parse_s"],
                 build_s=outcome["build_s"],

@@ -32,6 +32,8 @@ def to_half(proto: onnx.ModelProto) -> onnx.ModelProto:
             raise UserError("a node with a body cannot be converted to float16", where=f"node {node.name!r}")
     half = onnx.shape_inference.infer_shapes(proto)
     _Halver(half).convert()
+    # The option that does this, so that a report can say how to do it again.
+    half.metadata_props.add(key="fusescope.dtype", value="fp16")
     return onnx.shape_inference.infer_shapes(half)
 
 

@@ -49,10 +49,13 @@ def _build(side: Side, run: str) -> Iterator[str]:
         yield f"# {run}: {origin.how}"
         return
     model = MODEL
+    converting = ["--dtype", str(origin.options["dtype"])] if origin.options.get("dtype") else []
     if origin.recipe:
         model = f"{origin.name}.onnx"
-        yield shlex.join(("fusescope", "quantize", MODEL, "-o", model, *_recipe_flags(origin)))
-    options = []
+        yield shlex.join(("fusescope", "quantize", MODEL, "-o", model, *_recipe_flags(origin), *converting))
+    options = [word for shape in str(origin.options.get("shape", "")).split() for word in ("--shape", shape)]
+    if not origin.recipe:
+        options += converting
     for key, flag in _BUILD_FLAGS.items():
         value = origin.options.get(key)
         if value is not None:

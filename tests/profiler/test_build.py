@@ -119,6 +119,7 @@ class TestDynamicShapes:
         shapes = [[dim.dim_value for dim in value.type.tensor_type.shape.dim] for value in ready.proto.graph.input]
         assert shapes == [[2, 4, 8], [2, 4, 1]]
         assert ready.batch == 2
+        assert ready.changed == {"shape": "x=2x4x8 z=2x4x1"}
 
     def test_a_size_of_minus_one_is_open(self, dynamic: onnx.ModelProto) -> None:
         """Some exporters write -1 for what is not fixed."""

@@ -85,11 +85,31 @@ def table(page: "Page", kind: str) -> "Locator":
     return page.locator(f'[data-table="{kind}"][data-explanation="0"]')
 
 
-def cells(page: "Page", kind: str, heading: str) -> list[str]:
-    """The texts of a column, from top to bottom."""
+def column(page: "Page", kind: str, heading: str) -> "Locator":
+    """The cells of a column, from top to bottom."""
     heads = table(page, kind).locator("thead th").all_inner_texts()
     place = next(number for number, head in enumerate(heads) if re.fullmatch(rf"{heading}( [▲▼])?", head.strip()))
-    return table(page, kind).locator(f"tbody tr:not(.detail) > td:nth-child({place + 1})").all_inner_texts()
+    return table(page, kind).locator(f"tbody tr:not(.detail) > td:nth-child({place + 1})")
+
+
+def cells(page: "Page", kind: str, heading: str) -> list[str]:
+    """The texts of a column that nothing is about to change."""
+    return column(page, kind, heading).all_inner_texts()
+
+
+def shows(page: "Page", kind: str, heading: str, *texts: str) -> None:
+    """Wait until a column has just these texts: the page answers when it can."""
+    from playwright.sync_api import expect
+
+    expect(column(page, kind, heading)).to_have_text(list(texts), timeout=PATIENCE_MS)
+
+
+def spot_heading(page: "Page", name: str) -> None:
+    """Wait until the drawing is that of a name."""
+    from playwright.sync_api import expect
+
+    heading = page.get_by_role("dialog").get_by_role("heading", level=2)
+    expect(heading).to_have_text(name, timeout=PATIENCE_MS)
 
 
 def draw_all(page: "Page") -> list[str]:
@@ -149,8 +169,8 @@ class TestFigures:
         page.locator(".hoverlayer .hovertext").wait_for()
         page.mouse.click(x + 1, y)
         page.get_by_text("a kernel of the streams").wait_for()
-        assert cells(page, "layers", "layer") == ["b"]
-        assert cells(page, "layers", "traffic, MB") == ["2.000"]
+        shows(page, "layers", "layer", "b")
+        shows(page, "layers", "traffic, MB", "2.000")
 
 
 class TestTables:
@@ -160,7 +180,7 @@ class TestTables:
         """It finds names and ONNX nodes, whatever their case, and counts what is left."""
         page = open_page(pair)
         table(page, "layers").get_by_role("searchbox").fill("/STEM/")
-        assert cells(page, "layers", "layer") == ["stem", "stem_q"]
+        shows(page, "layers", "layer", "stem", "stem_q")
         assert table(page, "layers").locator(".total").inner_text() == "2 of 7 layers: 2 kernels, 2.3 MB of traffic"
 
     def test_sort(self, open_page: Open, pair: Explanation) -> None:
@@ -169,9 +189,9 @@ class TestTables:
         head = table(page, "layers").get_by_role("button", name="traffic, MB")
         head.click()
         falling = ["1.500", "1.200", "1.100", "0.900", "0.750", "0.300", "0"]
-        assert cells(page, "layers", "traffic, MB") == falling
+        shows(page, "layers", "traffic, MB", *falling)
         head.click()
-        assert cells(page, "layers", "traffic, MB") == falling[::-1]
+        shows(page, "layers", "traffic, MB", *falling[::-1])
         assert table(page, "layers").locator("[aria-sort=ascending]").count() == 1
 
     def test_filter(self, open_page: Open, pair: Explanation) -> None:
@@ -179,19 +199,19 @@ class TestTables:
         page = open_page(pair)
         layers = table(page, "layers")
         layers.get_by_label("carries a Quantize").check()
-        assert cells(page, "layers", "layer") == ["stem_q", "b_end", "add"]
+        shows(page, "layers", "layer", "stem_q", "b_end", "add")
         layers.get_by_label("group").select_option(label="pointwise (1)")
-        assert cells(page, "layers", "layer") == ["add"]
+        shows(page, "layers", "layer", "add")
         layers.get_by_label("engine").select_option(label="fp16")
-        assert cells(page, "layers", "layer") == ["stem", "b", "fc", "signal"]
+        shows(page, "layers", "layer", "stem", "b", "fc", "signal")
 
     def test_a_finding_leads_to_its_layers(self, open_page: Open, pair: Explanation) -> None:
         """Its button shows them alone; the button that says so takes it back."""
         page = open_page(pair)
         page.locator(".top").get_by_role("button", name="Show its layer").first.click()
-        assert cells(page, "layers", "layer") == ["add"]
+        shows(page, "layers", "layer", "add")
         page.get_by_role("button", name="about pointwise").click()
-        assert len(cells(page, "layers", "layer")) == 7
+        shows(page, "layers", "layer", *pair.layers["name"])
 
     def test_a_row_opens(self, open_page: Open, pair: Explanation) -> None:
         """A click on a name shows all that is known of the layer, a second one hides it."""
@@ -200,14 +220,14 @@ class TestTables:
         name.click()
         assert "/block/block.0/b/Conv" in table(page, "layers").locator(".detail").inner_text()
         name.click()
-        assert table(page, "layers").locator(".detail").count() == 0
+        table(page, "layers").locator(".detail").wait_for(state="detached")
 
     def test_tabs_by_keyboard(self, open_page: Open, pair: Explanation) -> None:
         """The arrow keys go round the tabs; the panel follows, and the address remembers it."""
         page = open_page(pair, pair)
         page.get_by_role("tab").nth(0).focus()
         page.keyboard.press("ArrowLeft")
-        assert page.locator("#explanation-1").is_visible()
+        page.locator("#explanation-1").wait_for()
         assert not page.locator("#explanation-0").is_visible()
         assert page.url.endswith("#engine-1")
 
@@ -219,6 +239,7 @@ class TestGraphSpots:
         """Open the spot of the stem's output, the first site."""
         page = open_page(explanation)
         table(page, "sites").get_by_role("button", name="Draw the graph around /stem/Relu_output_0").click()
+        page.get_by_role("dialog").wait_for()
         return page
 
     def test_the_second_reader_is_seen(self, open_page: Open, pair: Explanation) -> None:
@@ -244,24 +265,24 @@ class TestGraphSpots:
         assert after.get_by_role("button").all_inner_texts() == ["stem", "stem_q", "b", "b_end", "add"]
         assert "only quantizes" in after.locator("li").nth(1).inner_text()
         before.locator("li").nth(1).hover()
+        page.locator("dialog .lit").first.wait_for()
         lit = page.locator("dialog .lit").evaluate_all("nodes => nodes.map(node => node.dataset.node)")
         assert lit == ["/block/block.0/b/Conv", "/block/block.0/Add"]
         before.get_by_role("button", name="b", exact=True).click()
-        assert page.get_by_role("dialog").count() == 0
-        assert cells(page, "layers", "layer") == ["b"]
+        page.get_by_role("dialog").wait_for(state="hidden")
+        shows(page, "layers", "layer", "b")
 
     def test_one_spot_after_another(self, open_page: Open, pair: Explanation) -> None:
         """The arrows go through the sites that the table shows, round; Escape closes."""
         page = self.open_stem(open_page, pair)
-        heading = page.get_by_role("dialog").get_by_role("heading", level=2)
         page.get_by_role("button", name="Next spot").click()
-        assert heading.inner_text() == "/block/b_out"
+        spot_heading(page, "/block/b_out")
         page.keyboard.press("ArrowLeft")
         page.keyboard.press("ArrowLeft")
-        assert heading.inner_text() == "/block/sum"
+        spot_heading(page, "/block/sum")
         assert "3 readers more than can be drawn" in page.get_by_role("dialog").inner_text()
         page.keyboard.press("Escape")
-        assert page.get_by_role("dialog").count() == 0
+        page.get_by_role("dialog").wait_for(state="hidden")
 
     def test_from_a_finding(self, open_page: Open, pair: Explanation) -> None:
         """A finding draws what it names; where nothing of it can be drawn there is no button."""
@@ -270,7 +291,7 @@ class TestGraphSpots:
         button = page.locator(".top").get_by_role("button", name="Draw the graph there")
         assert button.count() == 1
         button.click()
-        assert page.get_by_role("dialog").get_by_role("heading", level=2).inner_text() == "/block/sum"
+        spot_heading(page, "/block/sum")
 
     @pytest.mark.parametrize("size", [1, 3, 12, 40])
     def test_nothing_overlaps(self, open_page: Open, pair: Explanation, size: int) -> None:
@@ -346,7 +367,7 @@ class TestStrangeAndLarge:
         assert shown[6] == f"{'x' * 100}…{'x' * 50}"
         for place, name in enumerate(HOSTILE[:3]):
             table(page, "sites").locator("button.draw").nth(place).click()
-            assert page.get_by_role("dialog").get_by_role("heading", level=2).inner_text() == name
+            spot_heading(page, name)
             nodes = page.locator("dialog [data-node]").evaluate_all("nodes => nodes.map(node => node.dataset.node)")
             assert nodes == list(HOSTILE[:6])
             page.keyboard.press("Escape")
@@ -363,15 +384,15 @@ class TestStrangeAndLarge:
         many["name"] = [f"layer {index}" for index in many["index"]]
         page = open_page(replace(pair, layers=many))
         layers = table(page, "layers")
-        assert cells(page, "layers", "layer") == [f"layer {index}" for index in range(100)]
+        shows(page, "layers", "layer", *(f"layer {index}" for index in range(100)))
         layers.get_by_role("button", name="Next").click()
-        assert cells(page, "layers", "layer")[0] == "layer 100"
+        shows(page, "layers", "layer", *(f"layer {index}" for index in range(100, 200)))
         layers.get_by_role("searchbox").fill("layer 9999")
-        assert cells(page, "layers", "layer") == ["layer 9999"]
+        shows(page, "layers", "layer", "layer 9999")
         layers.get_by_role("searchbox").fill("")
         layers.get_by_role("button", name=re.compile("^#")).click()
         layers.get_by_role("button", name=re.compile("^#")).click()
-        assert cells(page, "layers", "layer")[0] == f"layer {len(many) - 1}"
+        shows(page, "layers", "layer", *(f"layer {len(many) - 1 - index}" for index in range(100)))
         draw_all(page)
 
 

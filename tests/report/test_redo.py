@@ -39,6 +39,14 @@ class TestRebuilding:
             "fusescope explain runs/fp8 --baseline runs/fp16 --markdown study.md",
         ]
 
+    def test_what_was_done_to_the_given_model(self, pair: Explanation) -> None:
+        """A model that was converted is converted before it is quantized; its shape is given to the build."""
+        known = changed(pair, recipe=RECIPE, options={"dtype": "fp16", "shape": "x=1x3x8x8 y=1x4"})
+        quantize, build = (line.split() for line in rebuilding([known], gather([known]))[1:3])
+        assert quantize[-2:] == ["--dtype", "fp16"]
+        assert "--dtype" not in build
+        assert build[9:13] == ["--shape", "x=1x3x8x8", "--shape", "y=1x4"]
+
     def test_a_shared_baseline_is_built_once(self, pair: Explanation) -> None:
         """Two engines against one baseline: three builds and two explanations."""
         other = changed(pair, name="other")
