@@ -69,11 +69,6 @@ weights = "per-tensor"
 """
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Make the marker known that only the tests of the page use."""
-    config.addinivalue_line("markers", "browser: opens the page in Chromium; skipped without it or playwright")
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip the tests whose marker needs what is not here."""
     missing = {marker for marker, is_here in NEEDS.items() if not is_here()}
