@@ -373,6 +373,7 @@ class TestStrangeAndLarge:
             page.keyboard.press("Escape")
         finding = page.locator("details.finding").first
         finding.locator("summary").click()
+        finding.locator("li").last.wait_for()
         assert finding.locator("li").all_inner_texts() == list(HOSTILE)
         assert page.evaluate("window.pwned") is None
         assert page.locator("main img").count() == 0
