@@ -107,8 +107,8 @@ def list_cached() -> None:
     """List the releases in the cache."""
     from fusescope.profiler.releases.overlays import cache_folder, cached_releases
 
-    for folder in cached_releases():
-        click.echo(folder.name)
+    for name in cached_releases():
+        click.echo(name)
     say(f"cache: {cache_folder()}")
 
 

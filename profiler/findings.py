@@ -181,7 +181,7 @@ def _padding_finding(evidence: Evidence, found: list[tuple[int, Padding]], *, wi
         nodes=depthwise or tuple(carried),
         remedy="keep depthwise convolutions in high precision: --keep NAME"
         if within_groups
-        else "train the model with widths that are multiples of 16, or keep these convolutions in high precision",
+        else "train the model with widths that are multiples of 4, or keep these convolutions in high precision",
         source="TensorRT-RTX support matrix: FP8 convolutions need 4-byte alignment; " + MICROPROBE,
         change={"keep": depthwise} if depthwise else {},
     )

@@ -80,12 +80,15 @@ KINDS: Mapping[str, str] = {
     "shuffle": "copy",
     "slice": "copy",
     "reshape": "copy",  # *
+    "copy": "copy",
     "pluginv2": "plugin",
     "pluginv3": "plugin",
     "noop": "runtime",
     "shape_call": "runtime",
     "custom_layer": "runtime",
     "memset": "runtime",  # *
+    "jmp": "runtime",
+    "cjmp": "runtime",
     "signal": "sync",
     "wait": "sync",
     "constant": "constant",

@@ -164,7 +164,7 @@ def _print_findings(findings: Sequence[Finding], console: Console) -> None:
     findings = [finding for finding in findings if finding.key != "growth"]  # the balance above says it
     if not findings:
         return
-    console.print("\n[bold]Findings[/bold], most bytes first")
+    console.print("\n[bold]Findings[/bold], most bytes first; they overlap")
     for number, finding in enumerate(findings[:_FINDINGS_SHOWN], start=1):
         console.print(f"{number}. [bold]{as_text(finding.title)}[/bold] ({megabytes(finding.bytes)})")
         _indented(as_text(finding.detail), console)

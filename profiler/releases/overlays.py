@@ -33,9 +33,11 @@ def overlay_folder(release: Release) -> Path:
     return cache_folder() / "releases" / f"{release.runtime}-{release.version}-{_PYTHON}"
 
 
-def cached_releases() -> tuple[Path, ...]:
-    """Folders of all overlays in the cache."""
-    return tuple(sorted(path for path in (cache_folder() / "releases").glob("*-*-*") if path.is_dir()))
+def cached_releases() -> tuple[str, ...]:
+    """Names of the releases whose overlays for this Python are in the cache."""
+    folders = sorted(path for path in (cache_folder() / "releases").glob(f"*-*-{_PYTHON}") if path.is_dir())
+    parts = (folder.name.rsplit("-", 2) for folder in folders)
+    return tuple(f"{runtime}=={version}" for runtime, version, _ in parts)
 
 
 def remove_overlay(release: Release) -> Path:

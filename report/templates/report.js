@@ -91,6 +91,11 @@
   );
 
   // Plotly is by far the largest part of the page: it starts when everything else has been shown and can be used.
+  // Its figures have their room before it starts, so that nothing moves away from under a hand.
+  document.querySelectorAll("[data-figure]").forEach((element) => {
+    element.style.minHeight = `${data.figures[element.dataset.figure].layout.height}px`;
+  });
+
   function startPlotly() {
     document.body.append(make("script", {}, document.getElementById("plotly").textContent));
     document.querySelectorAll("[data-figure]").forEach((element) => watcher.observe(element));

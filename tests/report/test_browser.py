@@ -135,6 +135,14 @@ class TestFigures:
         assert sorted(drawn) == sorted(asked)
         assert {"waterfall-0", "blocks-0", "streams-0", "reasons-1"} <= set(drawn)
 
+    def test_nothing_moves_when_they_are_drawn(self, open_page: Open, pair: Explanation) -> None:
+        """Figures come after the page can be used: what a hand is about to touch stays where it is."""
+        page = open_page(pair)
+        places = "() => [...document.querySelectorAll('h2, .table')].map((element) => element.offsetTop)"
+        before = page.evaluate(places)
+        draw_all(page)
+        assert page.evaluate(places) == before
+
     def test_dark_is_another_page(self, open_page: Open, pair: Explanation) -> None:
         """When the theme turns dark, paper and ink change places, in figures that are already drawn too."""
         page = open_page(pair)

@@ -71,7 +71,7 @@ def test_an_overlay_is_installed_once_and_then_found(offline_index: Path) -> Non
         wheel.unlink()
     assert overlays.ensure_overlay(FAKE, said.append) == folder
     assert len(said) == 1
-    assert overlays.cached_releases() == (folder,)
+    assert overlays.cached_releases() == (FAKE.name,)
 
 
 def test_a_changed_overlay_is_refused(offline_index: Path) -> None:
