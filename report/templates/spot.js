@@ -1,6 +1,6 @@
   // A graph spot: its ONNX neighbourhood drawn beside the kernels for it, before and after.
 
-  const BOX = { width: 124, height: 44, lane: 90, gap: 28, margin: 14, badge: 9, badges: 4, stub: 62 };
+  const BOX = { width: 124, height: 44, lane: 96, gap: 28, margin: 14, badge: 9, badges: 4, stub: 62, smallest: 0.62 };
   const quantizes = (op) => data.operations[op] === "quantize";
 
   function svg(tag, attributes, ...children) {
@@ -31,8 +31,9 @@
     const edges = tensors.tensor.flatMap((tensor, wire) => {
       const [dtype, narrow] = data.dtypes[tensors.dtype[wire]];
       const readers = tensors.targets[wire].map((place) => inside.get(place)).filter((place) => place !== undefined);
+      const quantized = !narrow && readers.some((to) => quantizes(drawn[to].op));
       return readers.map((to) => {
-        const second = tensor === name && !narrow && !quantizes(drawn[to].op);
+        const second = quantized && !quantizes(drawn[to].op);
         const kind = second ? "second" : narrow ? "narrow" : "wide";
         return { from: inside.get(tensors.source[wire]), to, tensor, dtype: dtype || "?", kind, shape: shapeText(tensors.shape[wire]) };
       });
@@ -79,7 +80,7 @@
       const route = layout.routes[place].flatMap((point) => [[left(point), y(point)], [left(point) + width, y(point)]]);
       const into = inner.filter((other) => other.to === edge.to).length > 1;
       const outOf = inner.filter((other) => other.from === edge.from).length > 1;
-      line(edge, [[left(from) + width, y(from)], ...route, [left(to) - 2, y(to)]], into === outOf ? 0.46 : outOf ? 0.6 : 0.38);
+      line(edge, [[left(from) + width, y(from)], ...route, [left(to) - 2, y(to)]], into === outOf ? 0.46 : outOf ? 0.58 : 0.42);
     });
     for (const edge of edges.filter(({ from }) => from === undefined)) {
       const to = layout.nodes[edge.to];
@@ -90,9 +91,10 @@
     }
     const boxes = nodes.map((node, place) => drawNode(node, left(layout.nodes[place]), y(layout.nodes[place]) - height / 2, badges.get(node.name) ?? [], graph.name));
     const words = `ONNX graph around ${graph.name}: ${spotWords(graph)}`;
+    const style = `min-width: ${Math.round(size.width * BOX.smallest)}px`; // smaller cannot be read: the drawing scrolls
     return svg(
       "svg",
-      { viewBox: `0 0 ${size.width} ${size.height}`, width: size.width, height: size.height, role: "img", "aria-label": words },
+      { style, viewBox: `0 0 ${size.width} ${size.height}`, width: size.width, height: size.height, role: "img", "aria-label": words },
       arrowHeads(),
       lines,
       ...boxes,
@@ -264,18 +266,19 @@
       const lists = [kernelList(`After: ${after.label}`, now, after.layers, light, follow)];
       if (before) lists.unshift(kernelList(`Before: ${before.label}`, then, before.layers, light, follow));
       const omitted = spots.omitted[row] ? [make("p", { className: "caution" }, `${plural(spots.omitted[row], "reader")} more than can be drawn.`)] : [];
-      dialog.replaceChildren(bar(graph.name), ...facts(explanation, graph.name), make("div", { className: "drawing", tabIndex: 0 }, picture), legend(Boolean(before)), ...omitted, make("div", { className: "kernels" }, ...lists));
+      dialog.replaceChildren(bar(graph.name), ...facts(explanation, graph.name), make("div", { className: "drawing", tabIndex: 0 }, picture), legend(graph, Boolean(before)), ...omitted, make("div", { className: "kernels" }, ...lists));
     }
 
-    function legend(before) {
+    function legend({ edges }, before) {
+      const has = (test) => edges.some(test);
       const key = (kind, text) => make("span", {}, make("i", { className: kind }), text);
       return make(
         "p",
         { className: "legend" },
-        key("narrow", "8 bits"),
-        key("wide", "high precision"),
-        key("second", "this tensor in high precision, for a reader that needs it besides the Quantize"),
-        key("elsewhere", "comes from elsewhere"),
+        ...(has(({ kind }) => kind === "narrow") ? [key("narrow", "8 bits")] : []),
+        ...(has(({ kind }) => kind === "wide") ? [key("wide", "high precision")] : []),
+        ...(has(({ kind }) => kind === "second") ? [key("second", "in high precision, for a reader that needs the tensor besides its Quantize")] : []),
+        ...(has(({ from }) => from === undefined) ? [key("elsewhere", "comes from elsewhere")] : []),
         ` Numbers: the kernels below that compute, finish or quantize a node${before ? "; letters: those of the baseline" : ""}.`,
       );
     }
