@@ -27,7 +27,7 @@ from fusescope.graph.structure import fill, is_structure_only, strip
 from fusescope.profiler.run import MODEL, RECORD, Provenance, Run, read_run, write_record
 from fusescope.profiler.runtimes import DEFAULT_TIMEOUT_S, CompileOptions, Runtime, runtime_named
 from fusescope.profiler.targets import check_target
-from fusescope.profiler.worker import BUILD_LOG, LAYERS, OUTCOME
+from fusescope.profiler.worker import BUILD_LOG, LAYERS, OUTCOME, PLAN
 
 WORKER = (sys.executable, "-m", "fusescope.profiler.worker")
 Worker = subprocess.Popen[str]
@@ -38,6 +38,7 @@ _ALLOCATOR = {"MALLOC_TRIM_THRESHOLD_": str(1 << 30), "MALLOC_MMAP_THRESHOLD_": 
 _LARGEST_TENSOR = 2**31 - 1
 _PROTOBUF_LIMIT_BYTES = 2**31 - 1
 _TAIL_LINES = 3
+_RUN_FILES = {RECORD, MODEL, LAYERS, BUILD_LOG, PLAN}
 
 
 class CompileError(UserError):
@@ -131,7 +132,7 @@ def build(
     adapter = runtime_named(runtime)
     _require_installed(runtime, adapter)
     check_target(options.target, adapter.TARGETS, model.formats)
-    place = replacing(output, may_replace=lambda folder: (folder / RECORD).is_file())
+    place = replacing(output, may_replace=_is_run)
     with place as folder, tempfile.TemporaryDirectory(dir=output.absolute().parent) as scratch:
         folder.mkdir()
         model_path = Path(scratch) / MODEL
@@ -171,6 +172,11 @@ def build(
         )
         run = _readable(folder, model.name)
     return replace(run, folder=output)
+
+
+def _is_run(folder: Path) -> bool:
+    """Whether a folder is a run, or what is left of a damaged one."""
+    return (folder / RECORD).is_file() or {path.name for path in folder.iterdir()} <= _RUN_FILES
 
 
 def _recipe(model: Compilable) -> dict[str, Any]:
