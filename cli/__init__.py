@@ -9,7 +9,7 @@ import click
 
 from fusescope import __version__
 from fusescope.graph.errors import UserError
-from fusescope.report.units import printable
+from fusescope.graph.units import printable
 
 # Name, the module that has it, and the line that `fusescope --help` shows without importing that module.
 COMMANDS = {

@@ -16,8 +16,8 @@ from fusescope.cli.options import (
     say,
     say_renamed,
 )
+from fusescope.graph.units import plural
 from fusescope.report.documents import header
-from fusescope.report.units import plural
 
 
 @click.command()

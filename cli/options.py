@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from fusescope.graph.units import printable
 from fusescope.profiler.runtimes import DEFAULT_TIMEOUT_S, LONGEST_TIMEOUT_S
-from fusescope.report.units import printable
 
 if TYPE_CHECKING:
     from fusescope.graph.names import Renamed

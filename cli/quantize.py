@@ -6,8 +6,8 @@ from typing import Literal
 import click
 
 from fusescope.cli.options import FILE, force_option, half_option, json_option, print_json, say
+from fusescope.graph.units import printable
 from fusescope.report.documents import header
-from fusescope.report.units import printable
 
 
 @click.command()

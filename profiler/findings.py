@@ -13,6 +13,7 @@ from fusescope.graph.ops import WEIGHTED
 from fusescope.graph.reader_rules import ReaderRule, node_findings
 from fusescope.graph.rules import Prediction
 from fusescope.graph.sites import conv_precision, weight_granularity
+from fusescope.graph.units import mebibytes, megabytes, plural
 from fusescope.profiler.attribution import Padding, paddings, shows_dtypes
 from fusescope.profiler.evidence import Evidence
 from fusescope.profiler.explanation import Finding
@@ -42,8 +43,8 @@ def quantize_alone(evidence: Evidence) -> Iterator[Finding]:
         rule = pairs[0][1]
         yield Finding(
             key="quantize-alone",
-            title=f"{_plural(len(layers), 'kernel only quantizes', 'kernels only quantize')}: {reason}",
-            detail=f"{_plural(len(pairs), 'site')}. Each tensor is read in high precision and written again in 8 bits. "
+            title=f"{plural(len(layers), 'kernel only quantizes', 'kernels only quantize')}: {reason}",
+            detail=f"{plural(len(pairs), 'site')}. Each tensor is read in high precision and written again in 8 bits. "
             + _EXPECTATION[rule.prediction],
             kernels=len(layers),
             bytes=_bytes(evidence.layers, layers),
@@ -72,9 +73,9 @@ def quantize_merged(evidence: Evidence) -> Iterator[Finding]:
     writing_both = second[second["quantize_bytes"] > 0]
     yield Finding(
         key="quantize-merged",
-        title=f"{_plural(len(layers), 'kernel quantizes', 'kernels quantize')} on top of other work of the model",
-        detail=f"{_plural(len(merged), 'site')}. The kernel computes an addition, a resize or another operation too. "
-        f"{_plural(len(writing_both), 'of them writes', 'of them write')} the values in high precision as well, for "
+        title=f"{plural(len(layers), 'kernel quantizes', 'kernels quantize')} on top of other work of the model",
+        detail=f"{plural(len(merged), 'site')}. The kernel computes an addition, a resize or another operation too. "
+        f"{plural(len(writing_both), 'of them writes', 'of them write')} the values in high precision as well, for "
         "other readers: the bytes here are those of the additional 8-bit tensors.",
         kernels=len(layers),
         bytes=int(second["quantize_bytes"].sum()),
@@ -96,7 +97,7 @@ def split_epilogues(evidence: Evidence) -> Iterator[Finding]:
     why, remedy, change = _raw_accumulators(evidence, convs)
     yield Finding(
         key="epilogue-split",
-        title=f"{_plural(len(layers), 'epilogue is', 'epilogues are')} split off their convolutions",
+        title=f"{plural(len(layers), 'epilogue is', 'epilogues are')} split off their convolutions",
         detail="The convolution writes raw accumulators; a kernel of its own reads them, dequantizes, adds the bias, "
         f"applies the activation and quantizes. In all {len(finishing)} kernels read raw accumulators. {why}",
         kernels=len(layers),
@@ -123,9 +124,10 @@ def wide_conv_outputs(evidence: Evidence) -> Iterator[Finding]:
     why, remedy, change = _raw_accumulators(evidence, convs)
     yield Finding(
         key="conv-output-fp32",
-        title=f"{_plural(len(wide), '8-bit convolution writes', '8-bit convolutions write')} fp32",
-        detail=f"Their outputs hold {_mb(written)} where the model's own dtype would take {_mb(written // 2)}; each is "
-        f"read again by the kernel that finishes it. The bytes here are the surplus, written and read. {why}",
+        title=f"{plural(len(wide), '8-bit convolution writes', '8-bit convolutions write')} fp32",
+        detail=f"Their outputs hold {megabytes(written)} where the model's own dtype would take "
+        f"{megabytes(written // 2)}; each is read again by the kernel that finishes it. The bytes here are the "
+        f"surplus, written and read. {why}",
         kernels=len(wide),
         bytes=written,  # half of what is written, and as much again when it is read
         layers=tuple(row.index for row in wide),
@@ -172,7 +174,7 @@ def _padding_finding(evidence: Evidence, found: list[tuple[int, Padding]], *, wi
     unit = "each channel of a depthwise 8-bit convolution" if within_groups else "the input of an 8-bit convolution"
     return Finding(
         key="depthwise-padding" if within_groups else "channel-padding",
-        title=f"{_plural(len(layers), 'kernel pads', 'kernels pad')} {what} with zeros",
+        title=f"{plural(len(layers), 'kernel pads', 'kernels pad')} {what} with zeros",
         detail=f"Channels: {listed}. The compiler pads {unit} to a multiple of 4: the Quantize before it writes, and "
         "the convolution reads, more than the model holds. The bytes here are the zeros, written and read.",
         kernels=len(layers),
@@ -211,7 +213,7 @@ def lost_convs(evidence: Evidence) -> Iterator[Finding]:
     layers = _indices(layer for _, computing in lost for layer in computing)
     yield Finding(
         key="lost-8-bits",
-        title=f"{_plural(len(lost), 'quantized convolution or gemm runs', 'quantized convolutions or gemms run')} "
+        title=f"{plural(len(lost), 'quantized convolution or gemm runs', 'quantized convolutions or gemms run')} "
         "in high precision",
         detail="Both operands stand behind a Dequantize in the graph, but the kernel reads no 8-bit tensor: values are "
         "rounded to 8 bits, which costs accuracy and kernels, without the 8-bit multiplication.",
@@ -236,7 +238,7 @@ def documented_limits(evidence: Evidence) -> Iterator[Finding]:
         layers = _indices(layer for node in nodes for layer in evidence.view.computing(node))
         yield Finding(
             key="documented-limit",
-            title=f"{_plural(len(nodes), 'node')}: {rule.reason}",
+            title=f"{plural(len(nodes), 'node')}: {rule.reason}",
             detail=rule.explanation,
             kernels=len(layers),
             bytes=_bytes(evidence.layers, layers),
@@ -260,7 +262,7 @@ def weights_dequantized(evidence: Evidence) -> Iterator[Finding]:
     layers = _indices(found)
     yield Finding(
         key="weights-dequantized",
-        title=f"{_plural(len(layers), 'kernel dequantizes', 'kernels dequantize')} weights at every inference",
+        title=f"{plural(len(layers), 'kernel dequantizes', 'kernels dequantize')} weights at every inference",
         detail="An 8-bit constant is turned into high precision in a kernel of its own, since its conv does not run in "
         "8 bits.",
         kernels=len(layers),
@@ -297,7 +299,7 @@ def left_convolutions(evidence: Evidence) -> Iterator[Finding]:
     indices = _indices(layers)
     yield Finding(
         key="left-convolution",
-        title=f"{_plural(len(indices), 'kernel does', 'kernels do')} what the baseline does inside its convolutions",
+        title=f"{plural(len(indices), 'kernel does', 'kernels do')} what the baseline does inside its convolutions",
         detail=f"Of the baseline's convolutions left: {listed}. An 8-bit convolution of this compiler takes fewer "
         "operations into its own kernel, so that their operands are written and read once more.",
         kernels=len(indices),
@@ -317,10 +319,10 @@ def growth(evidence: Evidence) -> Iterator[Finding]:
     kernels = int(after["kernel"].sum() - before["kernel"].sum())
     moved = int(after["traffic_bytes"].sum() - before["traffic_bytes"].sum())
     plan = 0
-    parts = [f"{kernels:+d} kernels", f"{_mb(moved, sign=True)} of traffic"]
+    parts = [f"{kernels:+d} kernels", f"{megabytes(moved, signed=True)} of traffic"]
     if evidence.plan_bytes is not None and evidence.baseline_plan_bytes is not None:
         plan = evidence.plan_bytes - evidence.baseline_plan_bytes
-        parts.append(f"{plan / (1 << 20):+.1f} MiB of plan")
+        parts.append(f"{mebibytes(plan, signed=True)} of plan")
     if kernels <= 0 and moved <= 0 and plan <= 0:
         return
     yield Finding(
@@ -379,11 +381,3 @@ def _narrow(evidence: Evidence, work: Iterable[str]) -> bool:
     graph = evidence.view.graph
     outputs = (graph.nodes[name].outputs[0] for name in work if graph.nodes[name].op in WEIGHTED)
     return any(graph.tensors[tensor].dtype in {"float16", "bfloat16"} for tensor in outputs)
-
-
-def _plural(count: int, one: str, many: str = "") -> str:
-    return f"{count} {one if count == 1 else many or one + 's'}"
-
-
-def _mb(size: int, *, sign: bool = False) -> str:
-    return f"{size / 1e6:{'+' if sign else ''}.1f} MB"

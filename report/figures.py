@@ -12,12 +12,12 @@ from typing import Any
 
 import plotly.graph_objects as go
 
+from fusescope.graph.units import count, megabytes
 from fusescope.profiler.explanation import Explanation
 from fusescope.profiler.kinds import GROUPS
 from fusescope.profiler.verdicts import VERDICTS
 from fusescope.report.palette import CHANGE_SCALE, GROUP_COLORS, VERDICT_COLORS
 from fusescope.report.shaping import Engine, Module, Step, shown_groups
-from fusescope.report.units import count, megabytes
 
 Figure = dict[str, Any]
 Unit = Callable[..., str]

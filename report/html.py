@@ -17,13 +17,14 @@ from markupsafe import Markup, escape
 from plotly.offline import get_plotlyjs
 
 from fusescope import __version__
+from fusescope.graph import units
 from fusescope.profiler.blocks import BLOCK_COLUMNS
 from fusescope.profiler.explanation import Explanation
 from fusescope.profiler.kinds import GROUPS
 from fusescope.profiler.releases.matrix import Change, FusionMatrix
 from fusescope.profiler.tables import LAYER_COLUMNS, SITE_COLUMNS
 from fusescope.profiler.verdicts import VERDICTS
-from fusescope.report import figures, panels, plots, shaping, units
+from fusescope.report import figures, panels, plots, shaping
 from fusescope.report.documents import explanation_document, header, records
 from fusescope.report.palette import GROUP_COLORS, PREDICTION_COLORS, VERDICT_COLORS
 from fusescope.report.releases import by_pattern, grouped_changes

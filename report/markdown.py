@@ -11,6 +11,7 @@ import pandas as pd
 
 from fusescope import __version__
 from fusescope.graph.rules import PREDICTIONS
+from fusescope.graph.units import count, megabytes, plural
 from fusescope.profiler.explanation import Explanation, Finding, Side
 from fusescope.profiler.run import Provenance
 from fusescope.profiler.verdicts import VERDICTS
@@ -18,7 +19,6 @@ from fusescope.report import shaping
 from fusescope.report.documents import records
 from fusescope.report.markdown_text import bullets, code, fenced, names, shortened, sourced, table, text
 from fusescope.report.redo import rebuilding, release_checks
-from fusescope.report.units import count, megabytes, plural
 
 _NODES_SHOWN = 5
 _KEPT_SHOWN = 12

@@ -6,7 +6,7 @@ Escapes follow CommonMark 0.31 and the extensions of GitHub Flavored Markdown 0.
 import re
 from collections.abc import Iterable, Sequence
 
-from fusescope.report.units import printable
+from fusescope.graph.units import printable
 
 LONGEST_NAME = 160
 """Characters of a name that are shown; the JSON document has all."""

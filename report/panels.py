@@ -8,11 +8,11 @@ from typing import Any
 import pandas as pd
 
 from fusescope.graph import ops
+from fusescope.graph.units import count, plural
 from fusescope.profiler.dtypes import dtype_named
 from fusescope.profiler.explanation import Explanation
 from fusescope.profiler.kinds import OPERATIONS
 from fusescope.profiler.verdicts import VERDICTS
-from fusescope.report.units import count, plural
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,12 @@ from typing import Any
 
 import plotly.graph_objects as go
 
+from fusescope.graph.units import megabytes, plural
 from fusescope.profiler.kinds import GROUPS
 from fusescope.profiler.verdicts import VERDICTS
 from fusescope.report.figures import Figure, plain, shown_name
 from fusescope.report.palette import GREY, GROUP_COLORS, VERDICT_COLORS
 from fusescope.report.panels import Lane, Trade
-from fusescope.report.units import megabytes, plural
 
 _LANE_PX = 24
 _WIDTH_PX = {True: 15, False: 4}

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from rich.padding import Padding
 
+from fusescope.graph.units import count, plural
 from fusescope.profiler.releases.matrix import Change, FusionMatrix, Row, scores
 from fusescope.report.terminal import as_text, plain_console, plain_table
-from fusescope.report.units import count, plural
 
 _STYLE = {"worse": "red", "better": "green", "different": "yellow"}
 

@@ -8,10 +8,10 @@ from typing import Any
 import pandas as pd
 
 from fusescope.graph.rules import PREDICTIONS
+from fusescope.graph.units import count, mebibytes, megabytes, plural
 from fusescope.profiler.explanation import Coverage, Explanation, Finding, QuantizeCost, Side
 from fusescope.profiler.kinds import GROUPS
 from fusescope.profiler.verdicts import VERDICTS
-from fusescope.report.units import count, mebibytes, megabytes, plural
 
 TOP_FINDINGS = 3
 _NO_MODULE = "(no ONNX node)"

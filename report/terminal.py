@@ -10,11 +10,11 @@ from rich.table import Table
 
 from fusescope.graph.rules import Prediction
 from fusescope.graph.sites import QuantizeSite
+from fusescope.graph.units import count, mebibytes, megabytes, plural, printable
 from fusescope.profiler.explanation import Coverage, Explanation, Finding, Side
 from fusescope.profiler.verdicts import VERDICTS
 from fusescope.report.documents import records
 from fusescope.report.shaping import answer, gaps, tiles
-from fusescope.report.units import count, mebibytes, megabytes, plural, printable
 
 _FINDINGS_SHOWN = 6
 _NODES_SHOWN = 3

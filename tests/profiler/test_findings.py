@@ -263,7 +263,7 @@ def test_growth_against_the_baseline(draw: SimpleNamespace, net: ModelGraph, gat
     """Kernels, traffic and plan, with signs, where at least one of them grew."""
     small, large = [quantize_x(draw)], [quantize_x(draw), quantize_x(draw)]
     finding = only(found.growth(gather(net, *large, baseline=small, plans=(3 << 20, 1 << 20))))
-    assert finding.title == "against the baseline: +1 kernels, +0.0 MB of traffic, +2.0 MiB of plan"
+    assert finding.title == "against the baseline: +1 kernels, +1.54 kB of traffic, +2.00 MiB of plan"
     assert (finding.kernels, finding.bytes) == (1, 3 * ELEMENTS)
     plan_only = only(found.growth(gather(net, *small, baseline=large, plans=(3 << 20, 1 << 20))))
     assert (plan_only.kernels, plan_only.bytes) == (0, 0)

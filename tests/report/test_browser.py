@@ -15,11 +15,11 @@ import pandas as pd
 import pytest
 
 from fusescope.graph.neighbourhood import Excerpt, Place, Wire
+from fusescope.graph.units import count, megabytes
 from fusescope.profiler.explanation import Explanation
 from fusescope.profiler.spots import Spot
 from fusescope.report.documents import explanation_document
 from fusescope.report.html import render_html
-from fusescope.report.units import count, megabytes
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page

@@ -12,10 +12,10 @@ import pytest
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
+from fusescope.graph.units import printable
 from fusescope.profiler.explanation import Explanation, Latency, LayerTime, Trial
 from fusescope.report.documents import explanation_document
 from fusescope.report.markdown import render_markdown
-from fusescope.report.units import printable
 from fusescope.study.runner import StudyResult
 
 Sections = dict[str, list[Token]]

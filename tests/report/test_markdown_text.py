@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
+from fusescope.graph.units import printable
 from fusescope.report.markdown_text import LONGEST_NAME, bullets, code, fenced, names, sourced, table, text
-from fusescope.report.units import printable
 
 PARSER = MarkdownIt("commonmark").enable("table")
 HOSTILE = (

@@ -9,9 +9,9 @@ import pytest
 
 from fusescope.graph.rules import Prediction
 from fusescope.graph.sites import QuantizeSite
+from fusescope.graph.units import count, megabytes
 from fusescope.profiler.explanation import Coverage, Explanation, Trial
 from fusescope.report.terminal import print_comparison, print_explanation, print_sites
-from fusescope.report.units import count, megabytes
 from fusescope.study.runner import StudyResult
 
 HOSTILE = "[red]n[/red][/dim] [link=x]\\ :warning: \x1b[31m\x1b]0;t\x07\x9b2J\r\n\u202e\udc80"

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fusescope.report.units import count, mebibytes, megabytes, plural, printable
+from fusescope.graph.units import count, mebibytes, megabytes, plural, printable
 
 SCALES = {"MB": 10**6, "kB": 10**3, "MiB": 2**20, "KiB": 2**10, "B": 1}
 
