@@ -14,6 +14,9 @@ LEVEL = 0.95
 POWER = 0.8
 """How often a difference should be found where it is said how many images that takes."""
 
+FEWEST_DISCORDANT = 6
+"""With fewer discordant images no outcome is shown by McNemar's exact test: five the same way have the p 2 / 2**5."""
+
 Interval = tuple[float, float]
 
 _Z = NormalDist().inv_cdf((1 + LEVEL) / 2)
@@ -56,14 +59,14 @@ def mcnemar(first_only: int, second_only: int) -> float:
     for chosen in range(fewer + 1):
         tail += ways
         ways = ways * (discordant - chosen) // (chosen + 1)
-    return min(1.0, 2 * tail / 2**discordant)
+    return min(1.0, 2 * tail / (1 << discordant))
 
 
 def paired_difference(first_only: int, second_only: int, images: int) -> Interval:
     """Return the interval of the difference of two shares of the same images, Tango's score interval.
 
-    T. Tango, Stat. Med. 17 (1998) 891; recommended by M. W. Fagerland, S. Lydersen and P. Laake, Stat. Med. 33 (2014) 2850.
-    It holds for few images, and without discordant ones too.
+    T. Tango, Stat. Med. 17 (1998) 891; recommended by Fagerland, Lydersen and Laake, Stat. Med. 33 (2014) 2850. It
+    holds for few images, and without discordant ones too.
 
     Args:
         first_only: Images that only the first model gets right.
@@ -107,7 +110,7 @@ def images_needed(first_only: int, second_only: int, images: int) -> int | None:
     """Return how many images it takes to show a difference as large as the one seen, in `POWER` of all tries.
 
     R. J. Connor, Biometrics 43 (1987) 207: McNemar's test at the level of the intervals, with the shares of
-    discordant images as they were seen.
+    discordant images as they were seen. At least as many as hold `FEWEST_DISCORDANT` of them.
 
     Returns:
         None if no difference was seen.
@@ -116,4 +119,4 @@ def images_needed(first_only: int, second_only: int, images: int) -> int | None:
         return None
     discordant, difference = (first_only + second_only) / images, abs(first_only - second_only) / images
     errors = _Z * math.sqrt(discordant) + _Z_POWER * math.sqrt(discordant - difference**2)
-    return math.ceil((errors / difference) ** 2)
+    return math.ceil(max((errors / difference) ** 2, FEWEST_DISCORDANT / discordant))

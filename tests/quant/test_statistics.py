@@ -7,7 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fusescope.quant.statistics import LEVEL, POWER, images_needed, mcnemar, paired_difference, wilson
+from fusescope.quant.statistics import (
+    FEWEST_DISCORDANT,
+    LEVEL,
+    POWER,
+    images_needed,
+    mcnemar,
+    paired_difference,
+    wilson,
+)
 
 COUNTS = st.tuples(*[st.integers(0, 400)] * 3).filter(any)
 """Images that only the first, only the second, and both or none get right."""
@@ -110,6 +118,20 @@ def test_the_images_needed_are_enough() -> None:
     drawn = simulated(needed, 36 / 1500, 25 / 1500, tries=1000)
     shown = {counts: mcnemar(*counts) < 1 - LEVEL for counts in set(drawn)}
     assert sum(shown[counts] for counts in drawn) / len(drawn) == pytest.approx(POWER, abs=0.03)
+
+
+def test_a_handful_of_images_is_never_enough() -> None:
+    """One discordant image of one: six can show it, and five cannot, whatever they say."""
+    assert images_needed(1, 0, 1) == FEWEST_DISCORDANT
+    assert mcnemar(FEWEST_DISCORDANT, 0) < 1 - LEVEL <= mcnemar(FEWEST_DISCORDANT - 1, 0)
+
+
+def test_what_is_shown_is_not_zero() -> None:
+    """Where the exact test shows a difference, its interval does not hold zero: a report cannot contradict itself."""
+    for discordant in range(1, 120):
+        for first in range(discordant // 2 + 1):
+            low, _ = paired_difference(first, discordant - first, 2 * discordant)
+            assert low > 0 or mcnemar(first, discordant - first) >= 1 - LEVEL
 
 
 def test_no_difference_needs_no_number() -> None:
