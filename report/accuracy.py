@@ -1,0 +1,240 @@
+"""An evaluation as a person reads it: tables for a terminal and Markdown, and how sure a difference is, in words."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rich.table import Table
+
+from fusescope.graph.units import count, plural
+from fusescope.quant.evaluate import Evaluation, ModelAccuracy, PairedDifference, Proportion
+from fusescope.quant.sensitivity import SiteSensitivity
+from fusescope.quant.statistics import FEWEST_DISCORDANT, LEVEL
+from fusescope.report.documents import header
+from fusescope.report.markdown_text import bullets, code, table, text
+from fusescope.report.terminal import as_text, plain_console, plain_table
+
+CONFIDENCE = f"{100 * LEVEL:.0f} %"
+"""Of the intervals, as text."""
+
+_CERTAIN = 1 - LEVEL
+NOT_KNOWN = "-"
+"""A cell without a figure."""
+
+_FINE_IMAGES = 10_000
+"""From this many images on a single one is less than a hundredth of a point: a third digit is shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class AccuracyTables:
+    """An evaluation as cells of text: what the terminal and Markdown have in common."""
+
+    models_header: tuple[str, ...]
+    """Columns of `models`."""
+    models: tuple[tuple[str, ...], ...]
+    """A row per model, its name first. Columns without any figure are left out."""
+    pairs_header: tuple[str, ...]
+    """Columns of `pairs`."""
+    pairs: tuple[tuple[str, ...], ...]
+    """A row per pair of models, the two names first; empty without labels."""
+    sentences: tuple[str, ...]
+    """How sure each difference to the reference is, then what could not be compared, and how to read the p values."""
+
+
+def verdict_sentence(pair: PairedDifference) -> str:
+    """Say in one plain sentence how two models differ in top-1, and how sure one can be of that."""
+    first, second, images = pair.first, pair.second, plural(pair.images, "image")
+    interval = f"{_points(pair.low, pair, signed=True)} to {_points(pair.high, pair, signed=True)} points"
+    if not pair.first_only + pair.second_only:
+        return (
+            f"{second} and {first} are right on the same of {images}, none lost and none gained: "
+            f"the true difference is {interval}, with {CONFIDENCE} confidence."
+        )
+    moved = f"{count(pair.first_only)} lost, {count(pair.second_only)} gained"
+    if pair.first_only == pair.second_only:
+        return (
+            f"{second} and {first} are right on equally many of {images} ({moved}): "
+            f"the true difference is {interval}, with {CONFIDENCE} confidence."
+        )
+    way = "worse" if pair.points < 0 else "better"
+    seen = f"{second} is {_points(abs(pair.points), pair)} points {way} than {first} on {images} ({moved})"
+    chance = f"models that are equally good differ this much in {_share(pair.p)} of all tries"
+    if pair.p < _CERTAIN:
+        return (
+            f"{seen}, more than chance explains: {chance}, "
+            f"and the true difference is {interval}, with {CONFIDENCE} confidence."
+        )
+    if pair.low > 0 or pair.high < 0:
+        doubt = "which is at the edge of what chance does"
+    elif pair.images < FEWEST_DISCORDANT:
+        doubt = "too few to show any difference"
+    else:
+        doubt = "which can be chance"
+    return (
+        f"{seen}, {doubt}: {chance}, and the true difference is {interval}, with {CONFIDENCE} confidence; "
+        f"to show a difference of this size takes about {_about(pair.images_needed or 0)} images."
+    )
+
+
+def accuracy_tables(evaluation: Evaluation) -> AccuracyTables:
+    """Shape an evaluation into cells."""
+    shares = {title: share for title, share in _SHARES.items() if any(share(model) for model in evaluation.models)}
+    pairs = evaluation.pairs
+    against = [pair for pair in pairs if pair.first == evaluation.models[0].name]
+    sentences = [*map(verdict_sentence, against), *evaluation.notes]
+    if len(pairs) > 1:
+        sentences.append(
+            f"Each p is for one pair by itself: of {1 / _CERTAIN:.0f} pairs of equally good models about one has a p "
+            f"below {_CERTAIN:.2g}."
+        )
+    return AccuracyTables(
+        models_header=(
+            "model",
+            *(f"{title} ({CONFIDENCE} interval)" for title in shares),
+            "signal to noise",
+            "not finite",
+        ),
+        models=tuple(
+            (
+                model.name,
+                *(_proportion(share(model)) for share in shares.values()),
+                NOT_KNOWN
+                if model is evaluation.models[0]
+                else _decibels(model.snr_db, model.equal < evaluation.images),
+                count(model.nonfinite),
+            )
+            for model in evaluation.models
+        ),
+        pairs_header=(
+            "model",
+            "against",
+            "top-1 points",
+            f"{CONFIDENCE} interval",
+            "lost",
+            "gained",
+            "p",
+            "images to show it",
+        ),
+        pairs=tuple(
+            (
+                pair.second,
+                pair.first,
+                _points(pair.points, pair, signed=True),
+                f"{_points(pair.low, pair, signed=True)} to {_points(pair.high, pair, signed=True)}",
+                count(pair.first_only),
+                count(pair.second_only),
+                f"{pair.p:.2g}",
+                NOT_KNOWN if pair.images_needed is None else _about(pair.images_needed),
+            )
+            for pair in pairs
+        ),
+        sentences=tuple(sentences),
+    )
+
+
+def accuracy_document(evaluation: Evaluation, sites: Sequence[SiteSensitivity] = ()) -> dict[str, Any]:
+    """The document of ``fusescope evaluate --json``: the evaluation, a sentence for each pair, and the sites' rows."""
+    return {**header("evaluate"), **evaluation_document(evaluation), "sensitivity": [asdict(site) for site in sites]}
+
+
+def evaluation_document(evaluation: Evaluation) -> dict[str, Any]:
+    """An evaluation as part of a document, with a sentence for each pair."""
+    sentences = map(verdict_sentence, evaluation.pairs)
+    pairs = [{**asdict(pair), "sentence": words} for pair, words in zip(evaluation.pairs, sentences, strict=True)]
+    return {**asdict(evaluation), "pairs": pairs}
+
+
+def print_accuracy(evaluation: Evaluation) -> None:
+    """Print an evaluation: the models, their differences, and how sure those are."""
+    console, cells = plain_console(), accuracy_tables(evaluation)
+    console.print(_terminal_table(cells.models_header, cells.models, title=plural(evaluation.images, "image")))
+    if cells.pairs:
+        title = "\nDifferences on the same images (McNemar's exact test)"
+        console.print(_terminal_table(cells.pairs_header, cells.pairs, title=title, left=2))
+    console.print()
+    for words in cells.sentences:
+        console.print(as_text(words))
+
+
+def print_sensitivity(sites: Sequence[SiteSensitivity]) -> None:
+    """Print the Quantize sites, the most sensitive first."""
+    plain_console().print(
+        _terminal_table(*sensitivity_cells(sites), title="\nSites quantized alone, the worst first", left=2)
+    )
+
+
+def accuracy_markdown(evaluation: Evaluation) -> str:
+    """Write an evaluation as Markdown: two tables and the sentences."""
+    cells = accuracy_tables(evaluation)
+    parts = [table(cells.models_header, [(code(name), *rest) for name, *rest in cells.models])]
+    if cells.pairs:
+        rows = [(code(second), code(first), *rest) for second, first, *rest in cells.pairs]
+        parts.append(table(cells.pairs_header, rows, left=2))
+    parts.append(bullets(map(text, cells.sentences)))
+    return "\n\n".join(parts)
+
+
+def sensitivity_cells(
+    sites: Sequence[SiteSensitivity],
+) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
+    """Shape the sites into the header and the rows of a table; the tensor and its readers come first."""
+    columns = ("tensor", "readers", "signal to noise, few images", "signal to noise", "agrees", "top-1 points", "p")
+    tried = any(site.alone for site in sites)
+    rows = []
+    for site in sites:
+        cells = [site.tensor, ", ".join(site.readers), _decibels(site.snr_db, bool(site.nonfinite))]
+        if tried:
+            cells += _alone(site)
+        rows.append(tuple(cells))
+    return columns if tried else columns[:3], tuple(rows)
+
+
+def _alone(site: SiteSensitivity) -> tuple[str, ...]:
+    model, difference = site.alone, site.difference
+    if model is None:
+        return (NOT_KNOWN,) * 4
+    return (
+        _decibels(model.snr_db, bool(model.nonfinite)),
+        NOT_KNOWN if model.agreement is None else f"{model.agreement.percent:.2f} %",
+        NOT_KNOWN if difference is None else _points(difference.points, difference, signed=True),
+        NOT_KNOWN if difference is None else f"{difference.p:.2g}",
+    )
+
+
+_SHARES: Mapping[str, Callable[[ModelAccuracy], Proportion | None]] = {
+    "top-1": lambda model: model.top1,
+    "top-5": lambda model: model.top5,
+    "agrees with the reference": lambda model: model.agreement,
+}
+"""The shares of a model, by the title of their column."""
+
+
+def _terminal_table(header: Sequence[str], rows: Iterable[Sequence[str]], *, title: str, left: int = 1) -> Table:
+    shown = plain_table(*header, title=title, left=left)
+    for row in rows:
+        shown.add_row(*map(as_text, row))
+    return shown
+
+
+def _proportion(share: Proportion | None) -> str:
+    return NOT_KNOWN if share is None else f"{share.percent:.2f} % ({share.low:.2f} to {share.high:.2f})"
+
+
+def _decibels(ratio: float | None, differs: bool) -> str:
+    """A ratio; where there is none, nothing differs, or what differs is not finite."""
+    return f"{ratio:.1f} dB" if ratio is not None else NOT_KNOWN if differs else "equal"
+
+
+def _points(points: float, pair: PairedDifference, *, signed: bool = False) -> str:
+    digits = 3 if pair.images >= _FINE_IMAGES else 2
+    return f"{round(points, digits) + 0.0:{'+' if signed else ''}.{digits}f}"
+
+
+def _share(share: float) -> str:
+    return "less than 0.01 %" if share < 1e-4 else f"{100 * share:.2g} %" if share < 0.995 else "100 %"
+
+
+def _about(images: int) -> str:
+    """A number of images with two digits that say something."""
+    digits = len(str(images)) - 2
+    return count(images if digits <= 0 else round(images, -digits))
