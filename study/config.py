@@ -1,25 +1,18 @@
 """What a study is asked to do: a small TOML file, validated."""
 
-import difflib
-import json
-import tomllib
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import Field, field_validator
 
 from fusescope.graph.errors import UserError
+from fusescope.graph.settings import Section, read_settings
 from fusescope.profiler.gpus import gpu_named
 from fusescope.profiler.runtimes import DEFAULT_TIMEOUT_S, LONGEST_TIMEOUT_S, runtime_named
 from fusescope.profiler.targets import check_target
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)  # strict: "3" and true are no numbers
-
-
-class Variant(_Section):
+class Variant(Section):
     """One way of quantizing the model."""
 
     name: str = Field(min_length=1, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
@@ -38,7 +31,7 @@ class Variant(_Section):
     """Patterns of convolutions to keep in high precision."""
 
 
-class Build(_Section):
+class Build(Section):
     """What the builder is told."""
 
     runtime: Literal["tensorrt-rtx"] = "tensorrt-rtx"
@@ -63,7 +56,7 @@ class Build(_Section):
     """Seconds after which a compiler is ended."""
 
 
-class StudyConfig(_Section):
+class StudyConfig(Section):
     """A study's TOML file."""
 
     model: Path
@@ -109,16 +102,7 @@ def read_config(path: Path) -> StudyConfig:
         UserError: It cannot be read, is no TOML, has an unknown key (with the nearest name) or a value that does not
             fit, names an unknown GPU or target, or its model does not exist.
     """
-    try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"cannot be read ({error.strerror})", where=path, remedy="check the path") from error
-    except ValueError as error:
-        raise UserError(f"is not TOML: {error}", where=path, remedy="mend that line") from error
-    try:
-        config = StudyConfig.model_validate_json(json.dumps(document, default=str))  # strict JSON takes paths and lists
-    except ValidationError as error:
-        raise _first_complaint(error, path) from error
+    config = read_settings(path, StudyConfig)
     model = path.parent / config.model
     if not model.is_file():
         raise UserError(f"its model {config.model} does not exist", where=path, remedy="give a path relative to it")
@@ -126,27 +110,3 @@ def read_config(path: Path) -> StudyConfig:
         gpu_named(config.gpu)
     check_target(config.build.target, runtime_named(config.build.runtime).TARGETS, ())
     return config.model_copy(update={"model": model, "title": config.title or model.stem})
-
-
-def _first_complaint(error: ValidationError, path: Path) -> UserError:
-    complaints = error.errors()
-    # An unknown key first: it may be the one that is missing, misspelt.
-    complaint = next((each for each in complaints if each["type"] == "extra_forbidden"), complaints[0])
-    place = complaint["loc"]
-    key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place).removeprefix(".")
-    if complaint["type"] == "extra_forbidden":
-        known = _keys_beside(place)
-        near = difflib.get_close_matches(str(place[-1]), known, n=1)
-        hint = f"did you mean {near[0]!r}? " if near else ""
-        return UserError(f"unknown key {key!r}", where=path, remedy=f"{hint}known here are {', '.join(known)}")
-    if complaint["type"] == "missing":
-        return UserError(f"lacks the key {key!r}", where=path, remedy="add it")
-    given = f", not {complaint['input']!r}" if isinstance(complaint["input"], (str, int, float)) else ""
-    problem = complaint["msg"].removeprefix("Value error, ")
-    return UserError(f"{key}: {problem}{given}", where=path, remedy="mend the value")
-
-
-def _keys_beside(place: Sequence[int | str]) -> list[str]:
-    sections: Mapping[str, type[Any]] = {"build": Build, "variant": Variant}
-    section = sections.get(str(place[0]), StudyConfig) if len(place) > 1 else StudyConfig
-    return list(section.model_fields)
