@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from fusescope.graph.errors import UserError
 from fusescope.profiler.artifacts.oneline import read_oneline
 from fusescope.profiler.layers import Engine
+from fusescope.profiler.timing import Latency, LayerProfile
 from fusescope.profiler.worker import LAYERS
 
 if TYPE_CHECKING:
@@ -96,6 +97,12 @@ class Run:
 
     folder: Path
     """Where it is stored."""
+
+    profile: LayerProfile | None = None
+    """Times of its layers; None where no clock ran."""
+
+    latency: Latency | None = None
+    """Times of whole inferences; None where no clock ran."""
 
     @cached_property
     def graph(self) -> "ModelGraph":

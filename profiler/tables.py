@@ -1,13 +1,16 @@
 """The tables that analysis works on and reports show. Every column is documented here, once."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from fusescope.profiler.attribution import Attribution, EngineView
 from fusescope.profiler.chain import longest_chain
 from fusescope.profiler.gpus import Gpu
 from fusescope.profiler.kinds import GROUPS
+from fusescope.profiler.timing import LayerTime
 from fusescope.profiler.traffic import floor, flops, quantize_bytes, traffic
 from fusescope.profiler.verdicts import VERDICTS, Verdict
 
@@ -37,6 +40,9 @@ LAYER_COLUMNS: Mapping[str, str] = {
     "partial": "whether another layer computes a part of the same nodes, or its name is cut short",
     "work": "ONNX nodes that it computes",
     "onnx_nodes": "ONNX nodes that its metadata names",
+    "time_us": "mean time per inference, as the profiler gives it; missing where no clock ran",
+    "time_median_us": "median over iterations; missing where only a mean is known",
+    "net_us": "time_us without profile_overhead_us, which may make it negative; missing where that is not known",
 }
 """Column of `layer_table` to its meaning."""
 
@@ -59,8 +65,16 @@ SITE_COLUMNS: Mapping[str, str] = {
 """Column of the site table to its meaning."""
 
 
-def layer_table(view: EngineView) -> pd.DataFrame:
-    """One row per layer, in execution order, with the columns of `LAYER_COLUMNS`."""
+def layer_table(
+    view: EngineView, times: Sequence[LayerTime | None] = (), overhead_us: float | None = None
+) -> pd.DataFrame:
+    """One row per layer, in execution order, with the columns of `LAYER_COLUMNS`.
+
+    Args:
+        view: The engine beside its graph.
+        times: What the profiler said of each layer, None for one it did not name; empty where no clock ran.
+        overhead_us: What the profiler adds to each layer that ran; None if not known.
+    """
     rows = []
     chain = frozenset(longest_chain(view.engine, view.attributions))
     for attribution in view.attributions:
@@ -94,13 +108,28 @@ def layer_table(view: EngineView) -> pd.DataFrame:
                 "onnx_nodes": layer.onnx_nodes,
             }
         )
-    return pd.DataFrame(rows, columns=list(LAYER_COLUMNS))
+    table = pd.DataFrame(rows, columns=list(LAYER_COLUMNS))
+    return table.assign(**_clock(len(table), times, overhead_us))
+
+
+def _clock(
+    layers: int, times: Sequence[LayerTime | None], overhead_us: float | None
+) -> Mapping[str, npt.NDArray[np.float64]]:
+    """The columns of a clock; all missing where none ran."""
+    mean, median = np.full(layers, np.nan), np.full(layers, np.nan)
+    for index, time in enumerate(times):
+        if time is not None:
+            mean[index] = 1e3 * time.average_ms
+            median[index] = np.nan if time.median_ms is None else 1e3 * time.median_ms
+    net = mean - np.where(mean > 0, np.nan if overhead_us is None else overhead_us, 0)
+    return {"time_us": mean, "time_median_us": median, "net_us": net}
 
 
 def group_table(view: EngineView, layers: pd.DataFrame, gpu: Gpu | None) -> pd.DataFrame:
-    """Totals by group: ``layers``, ``kernels``, ``bytes`` and ``floor_us`` (missing without a GPU named).
+    """Totals by group: ``layers``, ``kernels``, ``bytes``, ``floor_us``, ``time_us`` and ``net_us``.
 
-    Every group has a row, and the rows add up to the engine.
+    The floor is missing without a GPU named, times where no clock ran. Every group has a row, and the rows add up to
+    the engine.
     """
     grouped = layers.groupby("group")
     table = pd.DataFrame(
@@ -117,11 +146,14 @@ def group_table(view: EngineView, layers: pd.DataFrame, gpu: Gpu | None) -> pd.D
     table["floor_us"] = [
         None if gpu is None else floor(members[group], view.graph, gpu).floor_us for group in table.index
     ]
+    for column in ("time_us", "net_us"):
+        known = layers[column].notna().any()
+        table[column] = grouped[column].sum().reindex(table.index, fill_value=0.0) if known else np.nan
     return table
 
 
 def reason_table(judged: tuple[Verdict, ...], reasons: tuple[str, ...], layers: pd.DataFrame) -> pd.DataFrame:
-    """Totals by reason: ``sites``, ``kernels``, ``kernels_alone``, ``bytes`` and one column per verdict.
+    """Totals by reason: ``sites``, ``kernels``, ``kernels_alone``, ``bytes``, ``time_us`` and one column per verdict.
 
     A kernel that carries sites of several reasons is counted under that of its first site, so that kernels and bytes
     add up to those of all carrying kernels.
@@ -144,4 +176,8 @@ def reason_table(judged: tuple[Verdict, ...], reasons: tuple[str, ...], layers: 
     )
     table = pd.crosstab(sites["reason"], sites["verdict"]).reindex(columns=list(VERDICTS), fill_value=0)
     table.insert(0, "sites", sites.groupby("reason").size())
-    return table.join(counted.groupby("reason").sum()).fillna(0).astype(int).sort_values(["sites"], ascending=False)
+    table = table.join(counted.groupby("reason").sum()).fillna(0).astype(int)
+    known = layers["time_us"].notna().any()
+    spent = kernels["time_us"].groupby(list(owner.values())).sum()
+    table["time_us"] = spent.reindex(table.index, fill_value=0.0) if known else np.nan
+    return table.sort_values(["sites"], ascending=False)

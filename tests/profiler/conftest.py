@@ -97,11 +97,11 @@ _SPEED = re.compile(r"\b(fast|slow|speed|quick|latency|millisecond|pays?\b|worth
 
 
 def texts(value: Any) -> Iterator[str]:
-    """Every text in a value, down through data classes, mappings, sequences and tables."""
+    """Every text in a value, down through data classes, mappings, sequences and tables (not their columns' names)."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, pd.DataFrame):
-        yield from texts(value.to_dict(orient="list"))
+        yield from texts([value.index.to_list(), value.to_numpy().tolist()])
     elif is_dataclass(value):
         yield from (text for item in fields(value) for text in texts(getattr(value, item.name)))
     elif isinstance(value, dict):
