@@ -105,11 +105,6 @@ class Evaluation:
     """What could not be compared and why, as sentences; empty when all was."""
 
 
-def decibels(signal: float, noise: float) -> float | None:
-    """Return a ratio of powers in decibels; None where either is zero."""
-    return 10 * math.log10(signal / noise) if signal and noise else None
-
-
 def paired(first: str, second: str, first_only: int, second_only: int, images: int) -> PairedDifference:
     """Compare two models by the images that exactly one of them gets right.
 
@@ -273,7 +268,7 @@ class _Counts:
             agreement=self._share(self.agreeing[index]) if index and self.are_logits else None,
             nonfinite=int(self.nonfinite[index]),
             equal=int(self.equal[index]),
-            snr_db=decibels(signal, noise),
+            snr_db=10 * math.log10(signal / noise) if signal and noise else None,
         )
 
     def _share(self, count: np.int64) -> Proportion:

@@ -90,7 +90,7 @@ def accuracy_tables(evaluation: Evaluation) -> AccuracyTables:
     return AccuracyTables(
         models_header=(
             "model",
-            *(f"{title} ({CONFIDENCE} interval)" for title in shares),
+            *shares,
             "signal to noise",
             "not finite",
         ),
@@ -147,7 +147,13 @@ def evaluation_document(evaluation: Evaluation) -> dict[str, Any]:
 def print_accuracy(evaluation: Evaluation) -> None:
     """Print an evaluation: the models, their differences, and how sure those are."""
     console, cells = plain_console(), accuracy_tables(evaluation)
-    console.print(_terminal_table(cells.models_header, cells.models, title=plural(evaluation.images, "image")))
+    console.print(
+        _terminal_table(
+            cells.models_header,
+            cells.models,
+            title=f"{plural(evaluation.images, 'image')}, with {CONFIDENCE} intervals",
+        )
+    )
     if cells.pairs:
         title = "\nDifferences on the same images (McNemar's exact test)"
         console.print(_terminal_table(cells.pairs_header, cells.pairs, title=title, left=2))
@@ -204,7 +210,7 @@ def _alone(site: SiteSensitivity) -> tuple[str, ...]:
 _SHARES: Mapping[str, Callable[[ModelAccuracy], Proportion | None]] = {
     "top-1": lambda model: model.top1,
     "top-5": lambda model: model.top5,
-    "agrees with the reference": lambda model: model.agreement,
+    "same class as the reference": lambda model: model.agreement,
 }
 """The shares of a model, by the title of their column."""
 
