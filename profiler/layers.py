@@ -91,6 +91,15 @@ class Layer:
     attributes: Mapping[str, str] = field(default_factory=dict)
     """Every other key of the dump, as written."""
 
+    members: tuple[str, ...] = ()
+    """What its name says that it is fused from, such as ``Conv_0`` and ``Relu_1`` of ``Conv_0 + Relu_1``."""
+
+    profile_index: int = 0
+    """The optimization profile that it belongs to, from 0."""
+
+    region: str = ""
+    """Name of the region (``ForeignNode``) that a kernel was compiled from; empty if unknown."""
+
     @property
     def reads(self) -> tuple[Tensor, ...]:
         """Inputs and constants."""
