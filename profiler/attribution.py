@@ -11,7 +11,7 @@ that conv, and so does one that finishes what a conv began. The rules that tell 
 * Dtypes come from tensors, never from names.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -19,6 +19,9 @@ from fusescope.graph.model import ModelGraph, Node
 from fusescope.graph.ops import ALIAS, DEQUANTIZE, MOVES, POINTWISE, QUANTIZE, WEIGHTED
 from fusescope.profiler.kinds import GENERATED, NOT_KERNELS, OPERATIONS, TOKENS, WEIGHT, kind_group, tokens
 from fusescope.profiler.layers import Engine, Layer
+from fusescope.profiler.naming import graph_by_name, name_group
+from fusescope.profiler.paddings import paddings
+from fusescope.profiler.resolve import resolve
 
 TRANSPARENT = ALIAS | MOVES
 """Operations that compute nothing: they rename, convert or move."""
@@ -27,6 +30,18 @@ _FINISHING = POINTWISE | TRANSPARENT | {"BatchNormalization"}
 _MULTIPLYING = frozenset({"conv", "gemm"})
 _HEAVY = _MULTIPLYING | {"norm", "resize"}
 _LAYOUT = frozenset({"copy", "reformat"})
+_CONVERTING = frozenset({"copy", "pointwise", "reformat", ""})
+
+GROUPED_BY: Mapping[str, str] = {
+    "type": "its LayerType",
+    "nodes": "the ONNX nodes that it computes",
+    "tokens": "operations in the name of a generated kernel",
+    "names": "words in names: nothing proves it",
+}
+"""What the group of a layer rests on."""
+
+_EXPLICIT = "QDQ"  # `Origin` of a Reformat that is a Quantize or Dequantize of the model
+_MOVING = frozenset({"copy", "pool", "reformat", "quantize"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,32 +75,16 @@ class Attribution:
     partial: bool
     """Whether another layer computes a part of the same ONNX nodes, or the layer's name is cut short."""
 
+    carries_quantize: bool
+    """Whether it writes the 8-bit tensor of a Quantize."""
+
+    grouped_by: str
+    """What the group rests on, a key of `GROUPED_BY`; empty for the group ``other``."""
+
     @property
     def is_kernel(self) -> bool:
         """Whether the layer runs on the GPU."""
         return self.group not in NOT_KERNELS
-
-    @property
-    def carries_quantize(self) -> bool:
-        """Whether it writes the 8-bit tensor of a Quantize."""
-        return bool(self.quantizes)
-
-
-@dataclass(frozen=True, slots=True)
-class Padding:
-    """Zeros appended to the channels of a tensor."""
-
-    channels: int
-    """Channels of the tensor."""
-
-    padded_channels: int
-    """Channels that are written."""
-
-    zero_bytes: int
-    """Bytes of the zeros."""
-
-    within_groups: bool
-    """Whether each channel is padded by itself, for a depthwise conv, instead of all of them at their end."""
 
 
 class EngineView:
@@ -93,12 +92,13 @@ class EngineView:
 
     Args:
         engine: The engine.
-        graph: The ONNX graph that it was built from.
+        graph: The ONNX graph that it was built from; None if it is not known. Then the graph is one of names only.
     """
 
-    def __init__(self, engine: Engine, graph: ModelGraph) -> None:
-        self.engine = engine
-        self.graph = graph
+    def __init__(self, engine: Engine, graph: ModelGraph | None) -> None:
+        self.engine = resolve(engine, graph)
+        self.by_name = graph is None
+        self.graph = graph_by_name(self.engine) if graph is None else graph
 
     def nodes(self, layer: Layer) -> Iterator[Node]:
         """The ONNX nodes that a layer's metadata names and that the graph has."""
@@ -181,7 +181,7 @@ class EngineView:
         return workers
 
     def _output_dtype(self, node: str) -> str:
-        return self.graph.tensors[self.graph.nodes[node].outputs[0]].dtype
+        return "" if self.by_name else self.graph.tensors[self.graph.nodes[node].outputs[0]].dtype
 
     @cached_property
     def _computed_by(self) -> dict[int, list[str]]:
@@ -191,13 +191,24 @@ class EngineView:
                 computed.setdefault(layer.index, []).append(node)
         return computed
 
+    @cached_property
+    def _is_explicit(self) -> bool:
+        """Whether Quantizes of the model were compiled, so that whatever writes 8 bits carries one of them."""
+        named = any(node.op in QUANTIZE | DEQUANTIZE for node in self.graph.nodes.values())
+        return named or any(layer.attributes.get("Origin") == _EXPLICIT for layer in self.engine.layers)
+
     def _attribution(self, layer: Layer) -> Attribution:
         writes_8_bits = any(tensor.is_eight_bit for tensor in layer.outputs)
         reads_8_bits = any(tensor.is_eight_bit for tensor in layer.inputs)
         quantizes = [node for node in self.nodes(layer) if node.op in QUANTIZE] if writes_8_bits else []
+        quantizes = [node for node in quantizes if not self._quantizes_weight(node)]
         work = self._work(layer, quantizes)
         finishes = self.eight_bit_conv_behind(layer)
-        group, direction = self._group(layer, work, finishes)
+        group, direction, grouped_by = self._group(layer, work, finishes)
+        carries = bool(quantizes)
+        if self.by_name and self._is_explicit:
+            makes = direction in {"quantize", "both"} or not (reads_8_bits and group in _MOVING)
+            carries = writes_8_bits and group not in NOT_KERNELS and makes
         return Attribution(
             layer=layer,
             group=group,
@@ -208,11 +219,16 @@ class EngineView:
             pads=bool(paddings(layer)),
             dequantizes=reads_8_bits and not writes_8_bits and group not in _MULTIPLYING,
             partial=tokens(layer.name)[-1:] == ("Etc",),
+            carries_quantize=carries,
+            grouped_by=grouped_by,
         )
+
+    def _quantizes_weight(self, node: Node) -> bool:
+        return bool(node.inputs) and node.inputs[0] in self.graph.constants
 
     def _work(self, layer: Layer, quantizes: list[Node]) -> list[str]:
         computed = self._computed_by.get(layer.index, [])
-        if quantizes:
+        if quantizes and not self.by_name:
             upstream = [self.upstream_work(layer, node.inputs[0]) for node in quantizes]
             return list(dict.fromkeys([*computed, *(name for names in upstream for name in names)]))
         ahead, behind = self._borders(layer)
@@ -256,16 +272,40 @@ class EngineView:
             return (reader for tensor in node.outputs for reader in self.graph.readers(tensor))
         return (producer for tensor in node.reads if (producer := self.graph.producer(tensor)))
 
-    def _group(self, layer: Layer, work: list[str], finishes: str) -> tuple[str, str]:
-        """The layer's group and, for the group ``quantize``, its direction."""
-        operations = {self.graph.nodes[name].op for name in work}
-        group = _heaviest(layer, operations)
-        if kind_group(layer.kind) != GENERATED or _proven(layer):
-            return group, ""
+    def _group(self, layer: Layer, work: list[str], finishes: str) -> tuple[str, str, str]:
+        """The layer's group, for the group ``quantize`` its direction, and what the group rests on."""
+        operations = {operation for name in work if (operation := self.graph.nodes[name].op)}
+        kind = kind_group(layer.kind) if layer.kind else name_group(layer.name)
+        if direction := self._converts(layer, kind):
+            return "quantize", direction, "type" if layer.kind else "names"
+        group, grouped_by = _heaviest(layer, kind, operations)
+        if grouped_by == ("nodes" if self.by_name else "type") and (self.by_name or not layer.kind):
+            grouped_by = "names"
+        if kind != GENERATED or _proven(layer):
+            return group, "", grouped_by
         if finishes and operations <= _FINISHING and self._only_from(finishes, work):
-            return "epilogue", ""
+            return "epilogue", "", grouped_by
         direction = self._direction(layer) if operations <= TRANSPARENT else ""
-        return ("quantize", direction) if direction else (group, "")
+        return ("quantize", direction, grouped_by) if direction else (group, "", grouped_by)
+
+    def _converts(self, layer: Layer, kind: str) -> str:
+        """Which way a layer that is a Quantize or Dequantize of the model by itself converts; empty for any other.
+
+        Before generated kernels, those were layers of type Reformat, of origin QDQ, or of type Scale.
+        """
+        if kind not in _CONVERTING:
+            return ""
+        reads = any(tensor.is_eight_bit for tensor in layer.inputs)
+        writes = any(tensor.is_eight_bit for tensor in layer.outputs)
+        named = {node.op for node in self.nodes(layer)}
+        only = bool(named) and named <= QUANTIZE | DEQUANTIZE
+        scales = layer.kind.lower() == "scale" and writes and not reads
+        if not (only or scales or layer.attributes.get("Origin") == _EXPLICIT):
+            return ""
+        if reads == writes:  # rounded in high precision, rescaled, or of unknown dtypes: then names tell
+            one_way = {"quantize": named <= QUANTIZE, "dequantize": named <= DEQUANTIZE}
+            return next((way for way, holds in one_way.items() if named and holds), "both")
+        return "quantize" if writes else "dequantize"
 
     def _only_from(self, conv: str, work: list[str]) -> bool:
         """Whether all that flows into `work` from outside is the result of `conv` (and constants)."""
@@ -302,17 +342,24 @@ def _feeds(first: Layer, second: Layer) -> bool:
     return any(tensor.name in written for tensor in second.inputs)
 
 
-def _heaviest(layer: Layer, operations: set[str]) -> str:
-    """Group of the heaviest of: the layer's kind, the operations that it computes, its tokens if none is known."""
-    kind = kind_group(layer.kind)
+def _heaviest(layer: Layer, kind: str, operations: set[str]) -> tuple[str, str]:
+    """Group of the heaviest of: the layer's kind, the operations that it computes, its tokens if none is known.
+
+    Returns:
+        The group, and what it rests on.
+    """
     by_nodes = {OPERATIONS.get(operation, "pointwise") for operation in operations}
-    if kind != GENERATED:
-        # A 1x1 conv may run as a gemm: then the ONNX node knows better than the kind.
-        return "conv" if kind == "gemm" and "conv" in by_nodes else kind
-    if not by_nodes:
+    if kind == GENERATED:
+        if by_nodes:
+            return min(by_nodes | _proven(layer), key=WEIGHT.__getitem__), "nodes"
         by_tokens = {TOKENS.get(token, "pointwise") for token in tokens(layer.name)}
-        return "reformat" if by_tokens <= _LAYOUT else min(by_tokens, key=WEIGHT.__getitem__)
-    return min(by_nodes | _proven(layer), key=WEIGHT.__getitem__)
+        return ("reformat" if by_tokens <= _LAYOUT else min(by_tokens, key=WEIGHT.__getitem__)), "tokens"
+    if not kind:
+        return (min(by_nodes, key=WEIGHT.__getitem__), "nodes") if by_nodes else ("other", "")
+    if kind in _MULTIPLYING and (multiplying := by_nodes & _MULTIPLYING) and kind not in multiplying:
+        # A 1x1 conv may run as a gemm, and a gemm as a conv: then the ONNX node knows better than the kind.
+        return multiplying.pop(), "nodes"
+    return kind, "" if kind == "other" else "type"
 
 
 def _proven(layer: Layer) -> set[str]:
@@ -324,35 +371,3 @@ def shows_dtypes(layer: Layer) -> bool:
     """Whether the dump tells the element types that a layer's kernels read: not of a bare name or a closed region."""
     known = bool(layer.inputs) and all(tensor.dtype for tensor in layer.inputs)
     return known and kind_group(layer.kind) != "opaque"
-
-
-def paddings(layer: Layer) -> tuple[Padding, ...]:
-    """Each block of zeros that a layer adds to the channels of what it reads; empty for a layer that pads nothing.
-
-    It pads if an output is as wide in channels as an input and a constant of the output's dtype together, and both
-    are equal to it in all else.
-    """
-    found = []
-    for constant in (tensor for tensor in layer.constants if len(tensor.shape) > 2):
-        for written in (tensor for tensor in layer.outputs if tensor.dtype_text == constant.dtype_text):
-            for read in layer.inputs:
-                if _appended(read.shape, constant.shape, written.shape):
-                    found.append(Padding(read.shape[1], written.shape[1], constant.bytes or 0, within_groups=False))
-                elif _interleaved(read.shape, constant.shape, written.shape):
-                    found.append(Padding(read.shape[1], written.shape[1], constant.bytes or 0, within_groups=True))
-                else:
-                    continue
-                break
-    return tuple(found)
-
-
-def _appended(read: tuple[int, ...], zeros: tuple[int, ...], written: tuple[int, ...]) -> bool:
-    """Whether zeros of the same height and width are concatenated to the channels."""
-    same = len(read) == len(zeros) and read[:1] + read[2:] == zeros[:1] + zeros[2:]
-    return same and written == (read[0], read[1] + zeros[1], *read[2:])
-
-
-def _interleaved(read: tuple[int, ...], zeros: tuple[int, ...], written: tuple[int, ...]) -> bool:
-    """Whether every channel gets channels of zeros of its own: zeros of (N, C, added, ...), as for depthwise convs."""
-    same = len(zeros) == len(read) + 1 and zeros[:2] == read[:2] and zeros[3:] == read[2:]
-    return same and written == (read[0], read[1] * (1 + zeros[2]), *read[2:])

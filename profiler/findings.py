@@ -14,10 +14,11 @@ from fusescope.graph.reader_rules import ReaderRule, node_findings
 from fusescope.graph.rules import Prediction
 from fusescope.graph.sites import conv_precision, weight_granularity
 from fusescope.graph.units import mebibytes, megabytes, plural
-from fusescope.profiler.attribution import Padding, paddings, shows_dtypes
+from fusescope.profiler.attribution import shows_dtypes
 from fusescope.profiler.evidence import Evidence
 from fusescope.profiler.explanation import Finding
 from fusescope.profiler.layers import Layer
+from fusescope.profiler.paddings import Padding, paddings
 from fusescope.profiler.verdicts import Verdict
 
 FULL_TENSORRT = "tensorrt"

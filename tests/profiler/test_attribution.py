@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fusescope.graph.model import ModelGraph
-from fusescope.profiler.attribution import Attribution, EngineView, paddings
+from fusescope.profiler.attribution import Attribution, EngineView
 from fusescope.profiler.kinds import GROUPS, NOT_KERNELS, kind_group, tokens
 from fusescope.profiler.layers import Layer
+from fusescope.profiler.paddings import paddings
 
 TWO_CONVS = """two (float16[1,8,8,8] x) => (float16[1,8,8,8] y) {
     QDQ x fp8
