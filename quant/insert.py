@@ -1,54 +1,54 @@
 """Q/DQ nodes into an ONNX model: `quantize`.
 
-The placement `conv-inputs` is that of the published HRNet study: both inputs of every convolution are
-quantized. Each activation tensor gets one QuantizeLinear and one DequantizeLinear, which all its quantized
-readers share; readers in high precision go on reading the tensor itself. Weights are stored as 8-bit codes
-behind a DequantizeLinear. Gemm and MatMul (the classifier) keep high precision.
+What is quantized (`fusescope.quant.weighted`), where pairs go (`fusescope.quant.placement`) and how they are written
+(`fusescope.quant.rewrite`) are three steps. By default it is the recipe of the published HRNet study: both inputs of
+every convolution but the stem are quantized, each activation tensor gets one QuantizeLinear and one DequantizeLinear,
+which all its quantized readers share, and readers in high precision go on reading the tensor itself.
 """
 
 import json
 import zlib
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
-from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 import numpy as np
 import onnx
-import onnx.version_converter
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
 from fusescope.graph.errors import UserError
-from fusescope.graph.model import check_proto
-from fusescope.graph.names import all_nodes, name_nodes
+from fusescope.graph.model import ModelGraph, check_proto, graph_of
+from fusescope.graph.names import all_nodes
 from fusescope.graph.structure import fill, is_structure_only, strip
-from fusescope.graph.weights import constant_tensor
-from fusescope.quant.scales import FORMATS, Array, Format, Granularity, amax_of, encode, scales_of
-
-STEM_CHANNELS = 3
-"""Convolutions that read at most this many channels keep high precision: the published recipe keeps the stem,
-and TensorRT 10 has no FP8 implementation of it on SM 12.0 (Model-Optimizer, examples/torch_onnx/README)."""
-
-OUTPUT_AXIS = 0
-"""The axis of the output channels in the weight of a Conv, grouped or not (ONNX operators, Conv, input W)."""
+from fusescope.quant.constants import HIGH_PRECISION, RECIPE_KEY, SCALES_KEY, constants_of
+from fusescope.quant.placement import (
+    Placed,
+    Placement,
+    conv_inputs,
+    explicit,
+    shared,
+    taken_over,
+    unfused_by_rules,
+    unfused_by_verdicts,
+)
+from fusescope.quant.prepare import fold_norms, raise_opset, whole
+from fusescope.quant.rewrite import Rewriter, Store
+from fusescope.quant.scales import Granularity, format_named
+from fusescope.quant.unquantize import Unquantized, quantizer_in, unquantized
+from fusescope.quant.weighted import Keep, Weighted, select
 
 SCALES_OPSET = 19
 """The oldest opset whose QuantizeLinear takes a tensor and a scale that are not float32."""
 
-HIGH_PRECISION = {TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16}
-"""The element types that can be quantized."""
+_NARROW = HIGH_PRECISION - {TensorProto.FLOAT}
 
-QDQ_OPS = ("QuantizeLinear", "DequantizeLinear", "TRT_FP8QuantizeLinear", "TRT_FP8DequantizeLinear")
-"""Operations that mark a quantized model: ONNX's and those of ModelOpt's torch exporter."""
+GIVEN = "given: one amax per tensor"
+UNCALIBRATED = "uncalibrated: each activation scale is a placeholder derived from the tensor's name"
+"""What `SCALES_KEY` says of ranges that nothing more is known of, and of those that were made up."""
 
-Placement = Literal["conv-inputs"]
-"""Which tensors get Q/DQ pairs."""
-
-RECIPE_KEY, SCALES_KEY = "fusescope.recipe", "fusescope.scales"
-"""Metadata of a quantized model: what was done (JSON), and where its activation scales are from (text)."""
+_DEFAULTS: Mapping[str, Any] = {"keep_ops": [], "keep_shapes": ["stem"], "ops": ["Conv"], "store": "folded"}
+"""What `RECIPE_KEY` leaves out because it is nothing special."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +58,35 @@ class QuantizedModel:
     proto: onnx.ModelProto
     """The quantized model. It passes the ONNX checker."""
     quantized: tuple[str, ...]
-    """The names of the convolutions that read 8-bit tensors, in graph order."""
+    """The names of the convolutions and gemms that read 8-bit tensors, in graph order."""
     kept: Mapping[str, str]
-    """Convolution name to the reason why it keeps high precision, in graph order."""
+    """Name of each other one of the operations asked for to the reason why it keeps high precision, in graph order."""
     tensors: tuple[str, ...]
     """The activation tensors with a Q/DQ pair, in graph order: one Quantize site each."""
     uncalibrated: bool
     """Whether the activation scales are placeholders."""
     zero_channels: Mapping[str, int]
     """Weight tensor to how many of its scales stand for zeros alone, and are 1; only where there are some."""
+    folded: tuple[str, ...]
+    """Names of the BatchNormalization nodes that were folded into convolutions."""
+    notes: tuple[str, ...]
+    """What a person should know of a model whose Q/DQ nodes were taken out first; empty for others."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Recipe:
+    """The arguments of `quantize`, which says what they mean."""
+
+    format: str
+    placement: Placement
+    weights: Granularity
+    keep: Keep
+    ops: Sequence[str]
+    store: Store
+    tensors: Sequence[str]
+    verdicts: Mapping[str, str] | None
+    amax: Mapping[str, float] | None
+    source: str
 
 
 def quantize(
@@ -76,24 +96,42 @@ def quantize(
     placement: Placement = "conv-inputs",
     weights: Granularity = "per-channel",
     keep: Sequence[str] = (),
+    keep_ops: Sequence[str] = (),
+    keep_shapes: Sequence[str] = ("stem",),
+    ops: Sequence[str] = ("Conv",),
+    store: Store = "folded",
+    tensors: Sequence[str] = (),
+    verdicts: Mapping[str, str] | None = None,
     amax: Mapping[str, float] | None = None,
+    source: str = GIVEN,
+    replace_pairs: bool = False,
     folder: Path = Path(),
     name: str = "the model",
 ) -> QuantizedModel:
     """Insert Q/DQ nodes.
 
-    A structure-only model is filled, quantized and stripped again: its weight scales are those of seeded
-    values.
+    BatchNormalization behind a convolution is folded into it first. A structure-only model is filled, quantized and
+    stripped again: its weight scales are those of seeded values.
 
     Args:
         proto: A model in float32, float16 or bfloat16. It is not changed.
-        format: A name in `FORMATS`.
-        placement: Which tensors get Q/DQ pairs.
+        format: A name in `fusescope.quant.scales.FORMATS`.
+        placement: Which tensors get Q/DQ pairs: a name in `fusescope.quant.placement.PLACEMENTS`.
         weights: Whether weights have one scale per output channel or one per tensor.
-        keep: Patterns (fnmatch) of the names of convolutions that keep high precision. Convolutions that
-            read at most 3 channels always do, and those whose weights are computed.
+        keep: Patterns (fnmatch) of the names of convolutions and gemms that keep high precision. Those whose weights
+            are computed and those in bodies always do.
+        keep_ops: Operations that keep high precision, and that read a tensor itself in placement `shared-skips`.
+        keep_shapes: What keeps high precision for its shape: names in `fusescope.quant.weighted.SHAPE_CLASSES`.
+        ops: The operations to quantize, of `fusescope.graph.ops.WEIGHTED`.
+        store: Whether weights are stored in 8 bits or in high precision with a Quantize behind them.
+        tensors: For placement `explicit`: names of tensors, or patterns.
+        verdicts: For placement `fusable-only`: tensor to the verdict on its Quantize site in an engine. Without it the
+            rules of full TensorRT decide.
         amax: The largest magnitude of each activation tensor, in the tensor's own unit. Without it each
             scale stands for a `placeholder_amax`, and the model's metadata say so.
+        source: Where `amax` is from: text for the model's metadata.
+        replace_pairs: Take the Q/DQ nodes of a quantized model out first; its ranges serve where `amax` is not given.
+            Placement `modelopt` always does.
         folder: Where the files of external data lie.
         name: What to call the model in messages.
 
@@ -103,38 +141,16 @@ def quantize(
             is missing.
     """
     check_proto(proto, name)
-    _refuse_quantized(proto.graph)
-    if is_structure_only(proto):
-        whole = quantize(
-            fill(proto), format=format, placement=placement, weights=weights, keep=keep, amax=amax, name=name
-        )
-        return replace(whole, proto=strip(whole.proto))
-    model = onnx.ModelProto()
-    model.CopyFrom(proto)
-    _load_external(model, folder)
-    name_nodes(model)
-    form = FORMATS[format]
-    convs = [node.name for node in model.graph.node if node.op_type == "Conv"]
-    kept = _kept(model.graph, keep, amax)
-    quantized = tuple(name for name in convs if name not in kept)
-    if not quantized:
-        remedy = "check the model and the --keep patterns"
-        raise UserError("has no convolution that can be quantized", where=name, remedy=remedy)
-    model = _raise_opset(model, form, quantized)
-    inserter = _Inserter(model.graph, form, OUTPUT_AXIS if weights == "per-channel" else None, amax)
-    inserter.run(frozenset(quantized))
-    model.ir_version = max(model.ir_version, form.ir_version)
-    result = QuantizedModel(
-        proto=model,
-        quantized=quantized,
-        kept=kept,
-        tensors=tuple(inserter.activations),
-        uncalibrated=amax is None,
-        zero_channels=inserter.zero_channels,
+    structure_only = is_structure_only(proto)
+    model = whole(fill(proto) if structure_only else proto, folder, name)
+    recipe = _Recipe(
+        format, placement, weights, Keep(keep, keep_ops, keep_shapes), ops, store, tensors, verdicts, amax, source
     )
-    _record(result, {"format": format, "placement": placement, "weights": weights})
-    onnx.checker.check_model(model)
-    return result
+    taken = _taken_out(model, placement, replace_pairs=replace_pairs, name=name)
+    if taken is not None and amax is None:
+        recipe = replace(recipe, **_recovered(taken))
+    result = _quantized(model if taken is None else taken.proto, recipe, taken, name)
+    return replace(result, proto=strip(result.proto)) if structure_only else result
 
 
 def placeholder_amax(tensor: str) -> float:
@@ -146,230 +162,152 @@ def placeholder_amax(tensor: str) -> float:
     return float(64.0 ** (zlib.crc32(tensor.encode()) / 2**32))
 
 
-def _refuse_quantized(graph: onnx.GraphProto) -> None:
-    for node in all_nodes(graph.node):
-        if node.op_type in QDQ_OPS:
+def _taken_out(model: onnx.ModelProto, placement: Placement, *, replace_pairs: bool, name: str) -> Unquantized | None:
+    """Take the Q/DQ nodes out of a model that has some, if that was asked for."""
+    pair = quantizer_in(model)
+    if pair is not None:
+        if not replace_pairs and placement != "modelopt":
             raise UserError(
-                f"is quantized already (it is a {node.op_type})",
-                where=f"node {node.name!r}",
-                remedy="quantize the high-precision model that it was made from",
+                f"is quantized already (it is a {pair.op_type})",
+                where=f"node {pair.name!r}",
+                remedy="pass --replace to take its Q/DQ nodes out first, or quantize the high-precision model",
+            )
+        return unquantized(model)
+    if placement == "modelopt":
+        raise UserError("has no Q/DQ nodes to take over", where=name, remedy="give the model that ModelOpt quantized")
+    return None
+
+
+def _recovered(taken: Unquantized) -> dict[str, Any]:
+    """Say what ranges a model that was quantized gives, and where they are from."""
+    if taken.source.startswith("uncalibrated"):
+        return {"amax": None, "source": UNCALIBRATED}
+    before = f" ({taken.source})" if taken.source else ""
+    return {"amax": taken.amax, "source": f"recovered from the scales that the model held{before}"}
+
+
+def _notes(taken: Unquantized | None) -> tuple[str, ...]:
+    """Say what a person should know of a model whose Q/DQ nodes were taken out."""
+    notes: list[str] = []
+    if taken is not None and taken.dequantized:
+        stored = f"{len(taken.dequantized)} weight{'s'[: len(taken.dequantized) != 1]}"
+        notes.append(f"stored in 8 bits only, so that their values are those of the codes: {stored}")
+    if taken is not None and taken.largest_code is not None:
+        largest = f"{taken.largest_code:.0f}"
+        notes.append(
+            f"no FP8 weight uses a code above {largest}: these are the scales of ModelOpt's ONNX quantizer, "
+            f"and those of activations were read as amax / {largest} too"
+        )
+    return tuple(notes)
+
+
+def _quantized(model: onnx.ModelProto, recipe: _Recipe, taken: Unquantized | None, name: str) -> QuantizedModel:
+    """Quantize a model without Q/DQ nodes; it is changed."""
+    form = format_named(recipe.format)
+    narrow = any(tensor.data_type in _NARROW for tensor in constants_of(model.graph).values())
+    model = raise_opset(model, max(form.opset, SCALES_OPSET) if narrow else form.opset, form.name)
+    folded = fold_norms(model.graph)
+    graph, constants = graph_of(model), constants_of(model.graph)
+    weighted, kept = select(graph, model.graph, constants, wanted=recipe.ops, keep=recipe.keep)
+    placed = _place(model, graph, weighted, recipe, taken)
+    if not placed.reads:
+        what = "convolution" if set(recipe.ops) == {"Conv"} else "convolution or gemm"
+        remedy = "check the model and the --keep patterns"
+        raise UserError(f"has no {what} that can be quantized", where=name, remedy=remedy)
+    _refuse_unranged(placed, recipe.amax)
+    chosen = [node for node in weighted if node.name not in placed.left]
+    rewriter = Rewriter(
+        model.graph,
+        form,
+        store=recipe.store,
+        ranges=placeholder_amax if recipe.amax is None else recipe.amax.__getitem__,
+        dtypes=_dtypes(graph, placed, chosen, constants).__getitem__,
+    )
+    by_axis = recipe.weights == "per-channel"
+    rewriter.run(
+        frozenset(read for reads in placed.reads.values() for read in reads),
+        {(node.name, node.weight): node.axis if by_axis else None for node in chosen if node.weight is not None},
+    )
+    model.ir_version = max(model.ir_version, form.ir_version)
+    kept |= placed.left
+    result = QuantizedModel(
+        proto=model,
+        quantized=tuple(node.name for node in chosen),
+        kept={node.name: kept[node.name] for node in all_nodes(model.graph.node) if node.name in kept},
+        tensors=tuple(rewriter.activations),
+        uncalibrated=recipe.amax is None,
+        zero_channels=rewriter.zero_channels,
+        folded=folded,
+        notes=_notes(taken),
+    )
+    _record(result, recipe)
+    onnx.checker.check_model(model)
+    return result
+
+
+def _place(
+    model: onnx.ModelProto, graph: ModelGraph, weighted: Sequence[Weighted], recipe: _Recipe, taken: Unquantized | None
+) -> Placed:
+    """Decide which tensors get pairs, and who reads through them."""
+    ranges = (recipe.amax or {}).items()
+    unfit = {name: f"the range of its input is {top}" for name, top in ranges if not (np.isfinite(top) and top > 0)}
+    match recipe.placement:
+        case "conv-inputs":
+            return conv_inputs(graph, weighted, unfit)
+        case "shared-skips":
+            return shared(graph, conv_inputs(graph, weighted, unfit), recipe.keep.ops)
+        case "explicit":
+            return explicit(graph, weighted, recipe.tensors, unfit)
+        case "modelopt":
+            return taken_over(graph, weighted, {} if taken is None else taken.reads, unfit)
+        case "fusable-only" if recipe.verdicts is not None:
+            everything = conv_inputs(graph, weighted, unfit).reads
+            return conv_inputs(graph, weighted, unfused_by_verdicts(everything, recipe.verdicts) | unfit)
+        case "fusable-only":
+            tried = onnx.ModelProto()
+            tried.CopyFrom(model)
+            first = _quantized(tried, replace(recipe, placement="conv-inputs", amax=None), None, "")
+            return conv_inputs(graph, weighted, unfused_by_rules(graph_of(first.proto)) | unfit)
+
+
+def _refuse_unranged(placed: Placed, amax: Mapping[str, float] | None) -> None:
+    for tensor, reads in placed.reads.items():
+        if amax is not None and tensor not in amax:
+            raise UserError(
+                f"no range is given for tensor {tensor!r}",
+                where=f"node {reads[0][0]!r}",
+                remedy="calibrate this very model, or keep the node with --keep",
             )
 
 
-def _load_external(model: onnx.ModelProto, folder: Path) -> None:
-    """Read the weights that lie in other files into the model."""
-    for tensor in model.graph.initializer:
-        if tensor.data_location != TensorProto.EXTERNAL:
-            continue
-        location = next((entry.value for entry in tensor.external_data if entry.key == "location"), "")
-        try:
-            onnx.external_data_helper.load_external_data_for_tensor(tensor, str(folder))
-        except (OSError, ValueError, onnx.checker.ValidationError) as error:
-            raise UserError(
-                f"is missing or cannot be read; the weights of tensor {tensor.name!r} lie in it",
-                where=folder / location,
-                remedy="put it beside the model, or strip the model's weights to work on its structure",
-            ) from error
-        tensor.ClearField("data_location")
-        tensor.ClearField("external_data")
+def _dtypes(
+    graph: ModelGraph, placed: Placed, chosen: Sequence[Weighted], constants: Mapping[str, TensorProto]
+) -> dict[str, np.dtype[np.generic]]:
+    """Find the dtypes of activations: as inferred, else that of the kernels that they meet."""
+    kinds: dict[str, int] = {}
+    for node in chosen:
+        inputs = graph.nodes[node.name].inputs
+        if node.weight is not None:
+            kinds |= {inputs[at]: constants[inputs[node.weight]].data_type for at in node.operands}
+    for tensor in placed.reads:
+        if dtype := graph.tensors[tensor].dtype:
+            kinds[tensor] = TensorProto.DataType.Value(dtype.upper())
+    return {tensor: helper.tensor_dtype_to_np_dtype(kind) for tensor, kind in kinds.items()}
 
 
-def _kept(graph: onnx.GraphProto, keep: Sequence[str], amax: Mapping[str, float] | None) -> dict[str, str]:
-    """Say which convolutions keep high precision, and why."""
-    constants = _constants(graph)
-    main = {node.name: node for node in graph.node if node.op_type == "Conv"}
-    names = [node.name for node in all_nodes(graph.node) if node.op_type == "Conv"]
-    matches = {pattern: {name for name in names if fnmatchcase(name, pattern)} for pattern in keep}
-    for pattern, matched in matches.items():
-        if not matched:
-            near = get_close_matches(pattern, names, n=3, cutoff=0.3)
-            remedy = f"convolutions are called such as {', '.join(near or names[:3])}"
-            raise UserError(f"--keep {pattern!r} matches no convolution", remedy=remedy)
-    kept: dict[str, str] = {}
-    for name in names:
-        node = main.get(name)
-        if asked := next((pattern for pattern, matched in matches.items() if name in matched), ""):
-            kept[name] = f"--keep {asked}"
-        elif node is None:
-            kept[name] = "in the body of an If, Loop or Scan"
-        elif reason := _unfit(node, constants.get(node.input[1]), amax):
-            kept[name] = reason
-    return kept
-
-
-def _unfit(conv: onnx.NodeProto, weight: TensorProto | None, amax: Mapping[str, float] | None) -> str:
-    """Return why a convolution is not quantized whatever the user asks for; empty when it is."""
-    if weight is None:
-        return "its weights are computed"
-    if weight.data_type not in HIGH_PRECISION:
-        return f"its weights are {TensorProto.DataType.Name(weight.data_type).lower()}"
-    group = next((attribute.i for attribute in conv.attribute if attribute.name == "group"), 1)
-    channels = weight.dims[1] * group
-    if channels <= STEM_CHANNELS:
-        return f"it reads {channels} channel{'s'[: channels != 1]}"
-    if amax is not None:
-        if conv.input[0] not in amax:
-            raise UserError(
-                f"no range is given for tensor {conv.input[0]!r}",
-                where=f"node {conv.name!r}",
-                remedy="calibrate this very model, or keep the convolution with --keep",
-            )
-        largest = amax[conv.input[0]]
-        if not (np.isfinite(largest) and largest > 0):
-            return f"the range of its input is {largest}"
-    return ""
-
-
-def _constants(graph: onnx.GraphProto) -> dict[str, TensorProto]:
-    """Find the tensors with known values: initializers, Constants and Identities of those."""
-    constants = {tensor.name: tensor for tensor in graph.initializer}
-    for node in graph.node:
-        held = constant_tensor(node)
-        if held is None and node.op_type == "Identity":
-            held = constants.get(node.input[0])
-        if held is not None:
-            constants[node.output[0]] = held
-    return constants
-
-
-def _raise_opset(model: onnx.ModelProto, form: Format, quantized: Iterable[str]) -> onnx.ModelProto:
-    """Convert a model to the opset that the Q/DQ nodes need, if it is older."""
-    constants, names = _constants(model.graph), frozenset(quantized)
-    weights = (constants[node.input[1]] for node in model.graph.node if node.name in names)
-    wide = all(weight.data_type == TensorProto.FLOAT for weight in weights)
-    needed = form.opset if wide else max(form.opset, SCALES_OPSET)
-    opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 1)
-    if opset >= needed:
-        return model
-    try:
-        converted = onnx.version_converter.convert_version(model, needed)
-    except (RuntimeError, onnx.checker.ValidationError) as error:
-        raise UserError(
-            f"{form.name} needs ONNX opset {needed}, and converting from {opset} failed ({error})",
-            where="the model",
-            remedy=f"export it with opset {needed} or newer",
-        ) from error
-    converted.metadata_props.extend(model.metadata_props)
-    return converted
-
-
-def _record(result: QuantizedModel, recipe: Mapping[str, str]) -> None:
+def _record(result: QuantizedModel, recipe: _Recipe) -> None:
     """Write into the model's metadata what was done to it."""
-    source = "given: one amax per tensor"
-    if result.uncalibrated:
-        source = "uncalibrated: each activation scale is a placeholder derived from the tensor's name"
-    ours = {RECIPE_KEY: json.dumps({**recipe, "kept": dict(result.kept)}), SCALES_KEY: source}
+    done = {
+        "format": recipe.format,
+        "placement": recipe.placement,
+        "weights": recipe.weights,
+        "keep_ops": list(recipe.keep.ops),
+        "keep_shapes": list(recipe.keep.shapes),
+        "ops": list(recipe.ops),
+        "store": recipe.store,
+        "kept": dict(result.kept),
+    }
+    told = {key: value for key, value in done.items() if key not in _DEFAULTS or value != _DEFAULTS[key]}
+    source = UNCALIBRATED if result.uncalibrated else recipe.source
     others = {entry.key: entry.value for entry in result.proto.metadata_props}
-    helper.set_model_props(result.proto, others | ours)
-
-
-class _Inserter:
-    """Rewrites one graph, in place.
-
-    Args:
-        graph: The main graph.
-        form: The number format.
-        axis: The axis of weight scales; None for one scale per tensor.
-        amax: Magnitudes of activation tensors; None for placeholders.
-    """
-
-    def __init__(
-        self, graph: onnx.GraphProto, form: Format, axis: int | None, amax: Mapping[str, float] | None
-    ) -> None:
-        self.graph = graph
-        self.form = form
-        self.axis = axis
-        self.amax = amax
-        self.activations: dict[str, str] = {}
-        self.weights: dict[str, str] = {}
-        self.zero_channels: dict[str, int] = {}
-        self._constants = _constants(graph)
-        self._taken = {value.name for value in (*graph.input, *graph.initializer)}
-        for node in all_nodes(graph.node):
-            self._taken.update((node.name, *node.input, *node.output))
-        self._zero_point = self._constant(f"{form.name}_zero_point", np.zeros((), form.dtype))
-
-    def run(self, quantized: frozenset[str]) -> None:
-        """Give every convolution named in `quantized` 8-bit inputs."""
-        nodes: list[onnx.NodeProto] = []
-        for node in self.graph.node:
-            if node.name in quantized:
-                dtype = helper.tensor_dtype_to_np_dtype(self._constants[node.input[1]].data_type)
-                nodes += self._pair(node.input[0], dtype)
-                nodes += self._folded(node.input[1])
-                node.input[0] = self.activations[node.input[0]]
-                node.input[1] = self.weights[node.input[1]]
-            nodes.append(node)
-        del self.graph.node[:]
-        self.graph.node.extend(nodes)
-        _drop_unread(self.graph, self.weights)
-
-    def _pair(self, tensor: str, dtype: np.dtype[np.generic]) -> list[onnx.NodeProto]:
-        """Return the Q/DQ pair of an activation tensor; nothing when it has one."""
-        if tensor in self.activations:
-            return []
-        largest = placeholder_amax(tensor) if self.amax is None else self.amax[tensor]
-        scale = scales_of(np.array(largest, np.float64), self.form, dtype, tensor=tensor)
-        parameters = [self._constant(f"{tensor}_scale", scale), self._zero_point]
-        quantize = self._node("QuantizeLinear", tensor, [tensor, *parameters], f"{tensor}_quantized")
-        dequantize = self._node("DequantizeLinear", tensor, [quantize.output[0], *parameters], f"{tensor}_dequantized")
-        self.activations[tensor] = dequantize.output[0]
-        return [quantize, dequantize]
-
-    def _folded(self, tensor: str) -> list[onnx.NodeProto]:
-        """Return the DequantizeLinear of a weight, its codes stored; nothing when it has one."""
-        if tensor in self.weights:
-            return []
-        weight = numpy_helper.to_array(self._constants[tensor])
-        amax = amax_of(weight, self.axis)
-        if zeros := int((amax == 0).sum()):
-            self.zero_channels[tensor] = zeros
-        scale = scales_of(amax, self.form, weight.dtype, tensor=tensor)
-        codes = encode(weight, scale, self.form, self.axis)
-        inputs = [self._constant(f"{tensor}_quantized", codes), self._constant(f"{tensor}_scale", scale)]
-        dequantize = self._node("DequantizeLinear", tensor, inputs, f"{tensor}_dequantized")
-        if self.axis is not None:
-            dequantize.attribute.append(helper.make_attribute("axis", self.axis))
-        self.weights[tensor] = dequantize.output[0]
-        return [dequantize]
-
-    def _node(self, op: str, tensor: str, inputs: list[str], output: str) -> onnx.NodeProto:
-        return helper.make_node(op, inputs, [self._unique(output)], name=self._unique(f"{tensor}_{op}"))
-
-    def _constant(self, name: str, value: Array) -> str:
-        unique = self._unique(name)
-        self.graph.initializer.append(numpy_helper.from_array(np.asarray(value), unique))
-        return unique
-
-    def _unique(self, name: str) -> str:
-        """Return `name`, without control characters and with a number if it is in use."""
-        base = "".join(character if character.isprintable() else "_" for character in name)
-        unique, number = base, 1
-        while unique in self._taken:
-            number += 1
-            unique = f"{base}_{number}"
-        self._taken.add(unique)
-        return unique
-
-
-def _drop_unread(graph: onnx.GraphProto, tensors: Iterable[str]) -> None:
-    """Remove weights that nothing reads any more, with the Constants and Identities that carried them."""
-    read = Counter(name for node in all_nodes(graph.node) for name in node.input)
-    read.update(value.name for value in graph.output)
-    producers = {node.output[0]: node for node in graph.node if node.op_type in ("Constant", "Identity")}
-    gone: set[str] = set()
-    pending = [name for name in tensors if not read[name]]
-    while pending:
-        name = pending.pop()
-        gone.add(name)
-        for source in producers[name].input if name in producers else ():
-            read[source] -= 1
-            if not read[source]:
-                pending.append(source)
-    for values in (graph.initializer, graph.input, graph.value_info):
-        left = [value for value in values if value.name not in gone]
-        del values[:]
-        values.extend(left)
-    nodes = [node for node in graph.node if node.output[0] not in gone]
-    del graph.node[:]
-    graph.node.extend(nodes)
+    helper.set_model_props(result.proto, {**others, RECIPE_KEY: json.dumps(told), SCALES_KEY: source})

@@ -42,6 +42,28 @@ FORMATS = {
 }
 """The formats by name. ModelOpt's ONNX quantizer scales FP8 by amax * 448 / 127**2; here it is amax / 448."""
 
+REFUSED = {
+    "nvfp4": "is for gemms: TensorRT has no NVFP4 convolution",
+    "mxfp8": "is for gemms: TensorRT has no MXFP8 convolution",
+    "int4": "is for the weights of gemms: TensorRT has no INT4 convolution",
+}
+"""Formats that are asked for and not had, with the reason; see `format_named`."""
+
+
+def format_named(name: str) -> Format:
+    """Return the format of a name.
+
+    Raises:
+        UserError: There is no such format, or TensorRT has no convolution in it.
+    """
+    if name in FORMATS:
+        return FORMATS[name]
+    what, source = "is no number format", ""
+    if name in REFUSED:
+        what = REFUSED[name]
+        source = " (Model-Optimizer, examples/torch_onnx/README: its recipe gives convolutions FP8 or INT8 instead)"
+    raise UserError(f"{name!r} {what}{source}", where="format", remedy=f"use {' or '.join(FORMATS)}")
+
 
 def amax_of(weight: Array, axis: int | None) -> NDArray[np.float64]:
     """Find the largest magnitude of a weight tensor.
