@@ -1,75 +1,126 @@
 """``fusescope quantize``."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 import click
 
-from fusescope.cli.options import FILE, force_option, half_option, json_option, print_json, say
+from fusescope.cli.options import FILE, F, force_option, json_option, print_json, say
 from fusescope.graph.units import printable
 from fusescope.report.documents import header
+
+# The names that `fusescope.quant` knows, typed here so that --help is instant; a test holds them to it.
+PLACEMENTS = ("conv-inputs", "shared-skips", "fusable-only", "modelopt", "explicit")
+SHAPE_CLASSES = (
+    "stem",
+    "depthwise",
+    "grouped",
+    "small-channels",
+    "unaligned-channels",
+    "large-kernels",
+    "classifier",
+)
+OPS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+
+
+class FormatType(click.ParamType[str]):
+    """``fp8`` or ``int8``; formats that no convolution has are refused with the reason."""
+
+    name = "format"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Look the name up."""
+        from fusescope.graph.errors import UserError
+        from fusescope.quant.scales import format_named
+
+        try:
+            return format_named(value).name
+        except UserError as error:
+            self.fail(f"{error.what}; {error.remedy}", param, ctx)
+
+
+def recipe_options(function: F) -> F:
+    """What a recipe holds: one that is given replaces the recipe's."""
+    options = (
+        click.option(
+            "--recipe", metavar="NAME|FILE", help="study-fp8, study-fp8-per-tensor, int8, int8-per-tensor or TOML."
+        ),
+        click.option("--format", type=FormatType(), metavar="[fp8|int8]", help="Number format; fp8 by default."),
+        click.option(
+            "--placement",
+            type=click.Choice(PLACEMENTS),
+            help="Which tensors get Q/DQ pairs; conv-inputs by default.",
+        ),
+        click.option(
+            "--weights",
+            type=click.Choice(["per-channel", "per-tensor"]),
+            help="One scale per output channel, or one per weight tensor; per-channel by default.",
+        ),
+        click.option("--keep", multiple=True, metavar="PATTERN", help="Keep matching convolutions in high precision."),
+        click.option("--keep-op", "keep_ops", multiple=True, metavar="OP", help="Keep operations in high precision."),
+        click.option(
+            "--keep-shape",
+            "keep_shapes",
+            multiple=True,
+            type=click.Choice([*SHAPE_CLASSES, "none"]),
+            help="Keep convolutions of a shape in high precision; stem by default.",
+        ),
+        click.option("--op", "ops", multiple=True, type=click.Choice(OPS), help="Quantize these; Conv by default."),
+        click.option("--tensor", "tensors", multiple=True, metavar="PATTERN", help="With --placement explicit."),
+        click.option(
+            "--store",
+            type=click.Choice(["folded", "qdq"]),
+            help="Store weights in 8 bits, the default, or behind Q/DQ.",
+        ),
+        click.option(
+            "--dtype",
+            type=click.Choice(["fp16", "bf16", "fp32"]),
+            help="Convert the model to this high precision first; as it is by default.",
+        ),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
 
 
 @click.command()
 @click.argument("model", type=FILE)
 @click.option("-o", "--output", type=FILE, required=True, help="ONNX file to write.")
-@click.option(
-    "--format",
-    "number_format",
-    type=click.Choice(["fp8", "int8"]),
-    default="fp8",
-    show_default=True,
-    help="Number format.",
-)
-@click.option(
-    "--placement",
-    type=click.Choice(["conv-inputs"]),
-    default="conv-inputs",
-    show_default=True,
-    help="Which tensors get Q/DQ pairs.",
-)
-@click.option(
-    "--weights",
-    type=click.Choice(["per-channel", "per-tensor"]),
-    default="per-channel",
-    show_default=True,
-    help="One scale per output channel, or one per weight tensor.",
-)
-@click.option("--keep", multiple=True, metavar="PATTERN", help="Keep matching convolutions in high precision.")
-@half_option
+@recipe_options
+@click.option("--verdicts", type=FILE, metavar="RUN", help="With --placement fusable-only: a run that says what fused.")
+@click.option("--replace", is_flag=True, help="Take the Q/DQ nodes of a quantized MODEL out first.")
 @force_option
 @json_option
 def command(
     model: Path,
     output: Path,
-    number_format: str,
-    placement: Literal["conv-inputs"],
-    weights: Literal["per-channel", "per-tensor"],
-    keep: tuple[str, ...],
-    dtype: str | None,
+    recipe: str | None,
+    verdicts: Path | None,
+    replace: bool,
     force: bool,
     as_json: bool,
+    **given: Any,
 ) -> None:
     """Put Quantize/Dequantize pairs into MODEL, an ONNX file.
 
-    Each activation tensor gets one pair that all its quantized readers share; weights are stored in 8 bits. The
-    stem (up to 3 input channels) and the classifier stay in high precision. Without calibration the activation
-    scales are placeholders, and the model says so. A structure-only model gives a structure-only model.
+    By default the inputs of all convolutions but the stem (up to 3 input channels) are quantized: each activation
+    tensor gets one pair that all its quantized readers share, and weights are stored in 8 bits. A recipe says
+    otherwise, and an option replaces what the recipe says. Without calibration the activation scales are placeholders,
+    and the model says so. A structure-only model gives a structure-only model.
     """
+    from fusescope.graph.external import load_with_weights
     from fusescope.graph.files import refuse_existing, write_bytes
-    from fusescope.graph.model import load_proto
-    from fusescope.quant.half import to_half
     from fusescope.quant.insert import quantize
+    from fusescope.quant.recipe import Recipe, changed, read_recipe
 
     refuse_existing(output, force=force)
-    proto = load_proto(model)
+    asked = changed(read_recipe(recipe) if recipe else Recipe(), _asked(given))
     result = quantize(
-        to_half(proto) if dtype else proto,
-        format=number_format,
-        placement=placement,
-        weights=weights,
-        keep=keep,
-        folder=model.parent,
+        load_with_weights(model),
+        **asked.options(),
+        verdicts=None if verdicts is None else _verdicts(verdicts),
+        replace_pairs=replace,
         name=model.name,
     )
     write_bytes(output, result.proto.SerializeToString())
@@ -84,15 +135,41 @@ def command(
                 "tensors": result.tensors,
                 "uncalibrated": result.uncalibrated,
                 "zero_channels": dict(result.zero_channels),
+                "folded": result.folded,
             }
         )
     else:
+        what = "convolutions" if asked.ops == ("Conv",) else "convolutions and gemms"
         click.echo(
-            f"{len(result.quantized)} of {total} convolutions in {number_format.upper()}, "
+            f"{len(result.quantized)} of {total} {what} in {asked.format.upper()}, "
             f"{len(result.tensors)} Q/DQ pairs on activations"
         )
         for node, reason in result.kept.items():
             click.echo(printable(f"kept {node}: {reason}"))
+    if result.folded:
+        say(f"folded into convolutions: {len(result.folded)} BatchNormalization")
+    for note in result.notes:
+        say(note)
     if result.uncalibrated:
         say("the activation scales are placeholders: not calibrated")
     say(f"wrote {output}")
+
+
+def _asked(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that were given, as settings of a recipe."""
+    asked = {key: value for key, value in given.items() if value not in (None, ())}
+    if "none" in asked.get("keep_shapes", ()):
+        asked["keep_shapes"] = ()
+    return asked
+
+
+def _verdicts(run: Path) -> dict[str, str]:
+    """Read what became of each Quantize site in a run."""
+    from fusescope.graph.sites import quantize_sites
+    from fusescope.profiler.attribution import EngineView
+    from fusescope.profiler.run import read_run
+    from fusescope.profiler.verdicts import verdicts
+
+    record = read_run(run)
+    judged = verdicts(EngineView(record.engine, record.graph), quantize_sites(record.graph))
+    return {verdict.site.tensor: verdict.verdict for verdict in judged}

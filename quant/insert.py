@@ -22,6 +22,7 @@ from fusescope.graph.model import ModelGraph, check_proto, graph_of
 from fusescope.graph.names import all_nodes
 from fusescope.graph.structure import fill, is_structure_only, strip
 from fusescope.quant.constants import HIGH_PRECISION, RECIPE_KEY, SCALES_KEY, constants_of
+from fusescope.quant.half import Dtype, to_dtype
 from fusescope.quant.placement import (
     Placed,
     Placement,
@@ -47,7 +48,14 @@ GIVEN = "given: one amax per tensor"
 UNCALIBRATED = "uncalibrated: each activation scale is a placeholder derived from the tensor's name"
 """What `SCALES_KEY` says of ranges that nothing more is known of, and of those that were made up."""
 
-_DEFAULTS: Mapping[str, Any] = {"keep_ops": [], "keep_shapes": ["stem"], "ops": ["Conv"], "store": "folded"}
+_DEFAULTS: Mapping[str, Any] = {
+    "keep_ops": [],
+    "keep_shapes": ["stem"],
+    "ops": ["Conv"],
+    "tensors": [],
+    "verdicts": "",
+    "store": "folded",
+}
 """What `RECIPE_KEY` leaves out because it is nothing special."""
 
 
@@ -85,6 +93,7 @@ class _Recipe:
     store: Store
     tensors: Sequence[str]
     verdicts: Mapping[str, str] | None
+    dtype: Dtype | None
     amax: Mapping[str, float] | None
     source: str
 
@@ -102,6 +111,7 @@ def quantize(
     store: Store = "folded",
     tensors: Sequence[str] = (),
     verdicts: Mapping[str, str] | None = None,
+    dtype: Dtype | None = None,
     amax: Mapping[str, float] | None = None,
     source: str = GIVEN,
     replace_pairs: bool = False,
@@ -127,6 +137,7 @@ def quantize(
         tensors: For placement `explicit`: names of tensors, or patterns.
         verdicts: For placement `fusable-only`: tensor to the verdict on its Quantize site in an engine. Without it the
             rules of full TensorRT decide.
+        dtype: High precision to convert the model to first; as it is if None.
         amax: The largest magnitude of each activation tensor, in the tensor's own unit. Without it each
             scale stands for a `placeholder_amax`, and the model's metadata say so.
         source: Where `amax` is from: text for the model's metadata.
@@ -144,7 +155,17 @@ def quantize(
     structure_only = is_structure_only(proto)
     model = whole(fill(proto) if structure_only else proto, folder, name)
     recipe = _Recipe(
-        format, placement, weights, Keep(keep, keep_ops, keep_shapes), ops, store, tensors, verdicts, amax, source
+        format=format,
+        placement=placement,
+        weights=weights,
+        keep=Keep(keep, keep_ops, keep_shapes),
+        ops=ops,
+        store=store,
+        tensors=tensors,
+        verdicts=verdicts,
+        dtype=dtype,
+        amax=amax,
+        source=source,
     )
     taken = _taken_out(model, placement, replace_pairs=replace_pairs, name=name)
     if taken is not None and amax is None:
@@ -204,9 +225,11 @@ def _notes(taken: Unquantized | None) -> tuple[str, ...]:
 def _quantized(model: onnx.ModelProto, recipe: _Recipe, taken: Unquantized | None, name: str) -> QuantizedModel:
     """Quantize a model without Q/DQ nodes; it is changed."""
     form = format_named(recipe.format)
+    folded = fold_norms(model.graph)
+    if recipe.dtype:
+        model = to_dtype(model, recipe.dtype)
     narrow = any(tensor.data_type in _NARROW for tensor in constants_of(model.graph).values())
     model = raise_opset(model, max(form.opset, SCALES_OPSET) if narrow else form.opset, form.name)
-    folded = fold_norms(model.graph)
     graph, constants = graph_of(model), constants_of(model.graph)
     weighted, kept = select(graph, model.graph, constants, wanted=recipe.ops, keep=recipe.keep)
     placed = _place(model, graph, weighted, recipe, taken)
@@ -266,7 +289,7 @@ def _place(
         case "fusable-only":
             tried = onnx.ModelProto()
             tried.CopyFrom(model)
-            first = _quantized(tried, replace(recipe, placement="conv-inputs", amax=None), None, "")
+            first = _quantized(tried, replace(recipe, placement="conv-inputs", amax=None, dtype=None), None, "")
             return conv_inputs(graph, weighted, unfused_by_rules(graph_of(first.proto)) | unfit)
 
 
@@ -304,6 +327,8 @@ def _record(result: QuantizedModel, recipe: _Recipe) -> None:
         "keep_ops": list(recipe.keep.ops),
         "keep_shapes": list(recipe.keep.shapes),
         "ops": list(recipe.ops),
+        "tensors": list(recipe.tensors),
+        "verdicts": "those of a run" if recipe.verdicts is not None else "",
         "store": recipe.store,
         "kept": dict(result.kept),
     }

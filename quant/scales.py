@@ -42,10 +42,10 @@ FORMATS = {
 }
 """The formats by name. ModelOpt's ONNX quantizer scales FP8 by amax * 448 / 127**2; here it is amax / 448."""
 
-REFUSED = {
-    "nvfp4": "is for gemms: TensorRT has no NVFP4 convolution",
-    "mxfp8": "is for gemms: TensorRT has no MXFP8 convolution",
-    "int4": "is for the weights of gemms: TensorRT has no INT4 convolution",
+_REFUSED = {
+    "nvfp4": "NVFP4 is for gemms: TensorRT has no NVFP4 convolution",
+    "mxfp8": "MXFP8 is for gemms: TensorRT has no MXFP8 convolution",
+    "int4": "INT4 is for the weights of gemms: TensorRT has no INT4 convolution",
 }
 """Formats that are asked for and not had, with the reason; see `format_named`."""
 
@@ -58,11 +58,11 @@ def format_named(name: str) -> Format:
     """
     if name in FORMATS:
         return FORMATS[name]
-    what, source = "is no number format", ""
-    if name in REFUSED:
-        what = REFUSED[name]
-        source = " (Model-Optimizer, examples/torch_onnx/README: its recipe gives convolutions FP8 or INT8 instead)"
-    raise UserError(f"{name!r} {what}{source}", where="format", remedy=f"use {' or '.join(FORMATS)}")
+    what = f"{name!r} is no number format"
+    if name.lower() in _REFUSED:
+        source = "Model-Optimizer, examples/torch_onnx/README: its recipe gives convolutions FP8 or INT8 instead"
+        what = f"{_REFUSED[name.lower()]} ({source})"
+    raise UserError(what, where="format", remedy=f"use {' or '.join(FORMATS)}")
 
 
 def amax_of(weight: Array, axis: int | None) -> NDArray[np.float64]:

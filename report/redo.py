@@ -66,7 +66,18 @@ def _build(side: Side, run: str) -> Iterator[str]:
 
 def _recipe_flags(origin: Provenance) -> list[str]:
     recipe = origin.recipe
-    flags = [word for key in ("format", "placement", "weights") if key in recipe for word in (f"--{key}", recipe[key])]
+    single = ("format", "placement", "weights", "store")
+    flags = [word for key in single if key in recipe for word in (f"--{key}", recipe[key])]
+    for key, flag in {
+        "ops": "--op",
+        "keep_ops": "--keep-op",
+        "keep_shapes": "--keep-shape",
+        "tensors": "--tensor",
+    }.items():
+        values = recipe.get(key, ()) or (["none"] if key in recipe else [])
+        flags += [word for value in values for word in (flag, value)]
+    if recipe.get("verdicts"):
+        flags += ["--verdicts", "RUN"]
     asked = (str(why) for why in recipe.get("kept", {}).values())
     patterns = dict.fromkeys(why.removeprefix("--keep ") for why in asked if why.startswith("--keep "))
     return [*flags, *(word for pattern in patterns for word in ("--keep", pattern))]
