@@ -129,7 +129,7 @@ def raise_opset(model: onnx.ModelProto, needed: int, why: str) -> onnx.ModelProt
         return model
     try:
         converted = onnx.version_converter.convert_version(model, needed)
-        onnx.checker.check_model(converted)  # the converter passes over bodies and leaves old operators in them
+        onnx.checker.check_model(converted)  # also of what it made of bodies
     except (RuntimeError, ValueError, onnx.checker.ValidationError) as error:
         raise UserError(
             f"{why} needs ONNX opset {needed}, and converting from {opset} failed ({error})",
