@@ -192,7 +192,7 @@ class EngineView:
         return computed
 
     @cached_property
-    def _is_explicit(self) -> bool:
+    def is_explicit(self) -> bool:
         """Whether Quantizes of the model were compiled, so that whatever writes 8 bits carries one of them."""
         named = any(node.op in QUANTIZE | DEQUANTIZE for node in self.graph.nodes.values())
         return named or any(layer.attributes.get("Origin") == _EXPLICIT for layer in self.engine.layers)
@@ -206,7 +206,7 @@ class EngineView:
         finishes = self.eight_bit_conv_behind(layer)
         group, direction, grouped_by = self._group(layer, work, finishes)
         carries = bool(quantizes)
-        if self.by_name and self._is_explicit:
+        if self.by_name and self.is_explicit:
             makes = direction in {"quantize", "both"} or not (reads_8_bits and group in _MOVING)
             carries = writes_8_bits and group not in NOT_KERNELS and makes
         return Attribution(

@@ -7,6 +7,7 @@ import networkx as nx
 import pandas as pd
 
 from fusescope.graph.ops import WEIGHTED
+from fusescope.profiler.alignment import aligned_names
 from fusescope.profiler.attribution import EngineView
 from fusescope.profiler.verdicts import Verdict
 
@@ -20,6 +21,8 @@ BLOCK_COLUMNS: Mapping[str, str] = {
     "feeding_bytes": "bytes of those kernels that are there for the Quantizes alone",
     "fed_verdicts": "verdicts of the Quantize sites which its convs and gemms read",
     "shared": "whether other blocks read one of those tensors too: feeding_bytes is then theirs as well",
+    "time_us": "time of its kernels; missing where no clock ran",
+    "baseline_time_us": "time of the baseline's kernels; missing where no clock ran",
 }
 """Column of `block_table` to its meaning."""
 
@@ -47,18 +50,21 @@ def block_table(
         baseline_layers: Layer table of `baseline`.
         judged: The verdicts of its sites.
     """
-    blocks = list(nx.connected_components(_aligned(view, baseline)))
-    fed = _fed(blocks, judged)
+    ours, theirs = aligned_names(view, baseline)
+    named = {key: name for name, key in ours.items()}
+    blocks = list(nx.connected_components(_aligned({"baseline": (baseline, theirs), "quantized": (view, ours)})))
+    nodes = [_nodes(block, named) for block in blocks]
+    fed = _fed(nodes, judged)
     feeds = Counter(index for verdicts in fed for index in _feeding(verdicts))
     moved, before = layers["traffic_bytes"].to_list(), baseline_layers["traffic_bytes"].to_list()
     added = layers["quantize_bytes"].to_list()
     rows = []
-    for block, verdicts in zip(blocks, fed, strict=True):
+    for block, names, verdicts in zip(blocks, nodes, fed, strict=True):
         kernels, baseline_kernels = _members(block, "quantized"), _members(block, "baseline")
         feeding = _feeding(verdicts)
         rows.append(
             {
-                "convs": tuple(name for name in _nodes(block) if _is_weighted(view, name)),
+                "convs": tuple(name for name in names if _is_weighted(view, name)),
                 "kernels": kernels,
                 "baseline_kernels": baseline_kernels,
                 "bytes": sum(moved[index] - added[index] for index in kernels),
@@ -67,15 +73,17 @@ def block_table(
                 "feeding_bytes": sum(added[index] for index in feeding),
                 "fed_verdicts": tuple(dict.fromkeys(verdict.verdict for verdict in verdicts)),
                 "shared": any(feeds[index] > 1 for index in feeding),
+                "time_us": layers.loc[list(kernels), "time_us"].sum(min_count=1),
+                "baseline_time_us": baseline_layers.loc[list(baseline_kernels), "time_us"].sum(min_count=1),
             }
         )
     return pd.DataFrame(rows, columns=list(BLOCK_COLUMNS))
 
 
-def _fed(blocks: Sequence[set[_Piece]], judged: Sequence[Verdict]) -> list[list[Verdict]]:
+def _fed(nodes: Sequence[Sequence[str]], judged: Sequence[Verdict]) -> list[list[Verdict]]:
     """Verdicts of the sites that each block reads."""
-    home = {name: number for number, block in enumerate(blocks) for name in _nodes(block)}
-    fed: list[list[Verdict]] = [[] for _ in blocks]
+    home = {name: number for number, names in enumerate(nodes) for name in names}
+    fed: list[list[Verdict]] = [[] for _ in nodes]
     for verdict in judged:
         for number in {home[reader] for reader in verdict.site.readers if reader in home}:
             fed[number].append(verdict)
@@ -86,16 +94,16 @@ def _feeding(verdicts: Iterable[Verdict]) -> tuple[int, ...]:
     return tuple(sorted({kernel.index for verdict in verdicts for kernel in verdict.kernels}))
 
 
-def _aligned(view: EngineView, baseline: EngineView) -> "nx.Graph[_Piece]":
-    """The kernels of both engines, each joined to the ONNX nodes that it computes or finishes."""
+def _aligned(engines: Mapping[str, tuple[EngineView, Mapping[str, str]]]) -> "nx.Graph[_Piece]":
+    """The kernels of both engines, each joined to the nodes that it computes or finishes, by their shared names."""
     graph: nx.Graph[_Piece] = nx.Graph()
-    for side, engine in (("baseline", baseline), ("quantized", view)):
+    for side, (engine, shared) in engines.items():
         for attribution in engine.attributions:
             kernel: _Piece = (side, attribution.layer.index)
             if attribution.is_kernel:
                 graph.add_node(kernel)
                 names = filter(None, (*attribution.work, attribution.finishes))
-                graph.add_edges_from((kernel, ("node", name)) for name in names)
+                graph.add_edges_from((kernel, ("node", shared.get(name, f"{side} {name}"))) for name in names)
     return graph
 
 
@@ -103,8 +111,9 @@ def _members(block: set[_Piece], side: str) -> tuple[int, ...]:
     return tuple(sorted(index for kind, index in block if kind == side and isinstance(index, int)))
 
 
-def _nodes(block: set[_Piece]) -> list[str]:
-    return sorted(str(name) for kind, name in block if kind == "node")
+def _nodes(block: set[_Piece], named: Mapping[str, str]) -> list[str]:
+    """Nodes of the explained engine in a block."""
+    return sorted(named[str(key)] for kind, key in block if kind == "node" and key in named)
 
 
 def _is_weighted(view: EngineView, name: str) -> bool:

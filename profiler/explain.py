@@ -6,19 +6,21 @@ from typing import get_args
 
 import pandas as pd
 
-from fusescope.graph.errors import UserError
-from fusescope.graph.ops import WEIGHTED
 from fusescope.graph.rules import Expectation, Prediction, predictions
 from fusescope.graph.sites import quantize_sites
 from fusescope.profiler.attribution import EngineView
 from fusescope.profiler.blocks import block_table
+from fusescope.profiler.clock import Clock, clock_of
+from fusescope.profiler.comparable import check_comparable
 from fusescope.profiler.evidence import Evidence
 from fusescope.profiler.explanation import Coverage, Explanation, QuantizeCost, Side
 from fusescope.profiler.findings import FULL_TENSORRT, findings
 from fusescope.profiler.gpus import Gpu
+from fusescope.profiler.reformats import reformat_table, transition_table
+from fusescope.profiler.resolve import lacking
 from fusescope.profiler.run import Run
 from fusescope.profiler.spots import find_spots
-from fusescope.profiler.tables import SITE_COLUMNS, group_table, layer_table, reason_table
+from fusescope.profiler.tables import SITE_COLUMNS, group_table, layer_table, reason_table, total_us
 from fusescope.profiler.verdicts import Verdict, verdict_counts, verdicts
 
 
@@ -31,23 +33,23 @@ def explain(quantized: Run, baseline: Run | None = None, *, gpu: Gpu | None = No
         gpu: The GPU to give floors for; None for no floors.
 
     Raises:
-        UserError: The baseline is of another model, runtime, target or batch.
+        UserError: The baseline is of another model, runtime, target, GPU or batch.
     """
-    if baseline is not None:
-        _check_comparable(quantized, baseline)
-    view = EngineView(quantized.engine, quantized.graph)
-    sites = quantize_sites(view.graph)
+    warnings = () if baseline is None else check_comparable(quantized, baseline)
+    view, clock = EngineView(quantized.engine, quantized.model), clock_of(quantized)
+    sites = () if view.by_name else quantize_sites(view.graph)
     judged = verdicts(view, sites)
     expected = predictions(view.graph, sites, FULL_TENSORRT, quantized.provenance.target)
-    layers = layer_table(view)
-    groups = {"quantized": group_table(view, layers, gpu)}
+    layers = layer_table(view, clock)
+    groups = {"quantized": group_table(view, layers, gpu, clock)}
     base_side = base_view = base_layers = blocks = None
     if baseline is not None:
-        base_view = EngineView(baseline.engine, baseline.graph)
-        base_layers = layer_table(base_view)
-        base_side = _side(baseline, base_view, base_layers)
+        base_view, base_clock = EngineView(baseline.engine, baseline.model), clock_of(baseline)
+        base_layers = layer_table(base_view, base_clock)
+        base_side = _side(baseline, base_view, base_layers, base_clock)
         blocks = block_table(view, base_view, layers, base_layers, judged)
-        groups = {"baseline": group_table(base_view, base_layers, gpu), **groups}
+        groups = {"baseline": group_table(base_view, base_layers, gpu, base_clock), **groups}
+        warnings += tuple(f"{baseline.provenance.name}: {each}" for each in (*baseline.warnings, *base_clock.warnings))
     evidence = Evidence(
         view=view,
         layers=layers,
@@ -65,12 +67,12 @@ def explain(quantized: Run, baseline: Run | None = None, *, gpu: Gpu | None = No
         observed=_observed(quantized),
         expected=_expected(expected),
         baseline=base_side,
-        quantized=_side(quantized, view, layers),
+        quantized=_side(quantized, view, layers, clock),
         groups=pd.concat(groups, axis=1),
         quantize=_cost(layers, judged, expected),
         reasons=reason_table(judged, tuple(prediction.reason for prediction in expected), layers),
         findings=found,
-        coverage=_coverage(view, layers),
+        coverage=_coverage(view, layers, clock),
         sites=_site_table(judged, expected),
         layers=layers,
         baseline_layers=base_layers,
@@ -79,33 +81,19 @@ def explain(quantized: Run, baseline: Run | None = None, *, gpu: Gpu | None = No
         spots=spots,
         judged=judged,
         gpu="" if gpu is None else gpu.name,
+        warnings=tuple(dict.fromkeys((*quantized.warnings, *clock.warnings, *warnings))),
+        quantization=_quantization(view),
+        reformats=reformat_table(layers),
+        transitions=transition_table(layers),
     )
-
-
-def _check_comparable(quantized: Run, baseline: Run) -> None:
-    """Refuse a baseline that differs in more than how the model is quantized."""
-    ours, theirs = quantized.provenance, baseline.provenance
-    for what in ("runtime", "target", "batch"):
-        if getattr(ours, what) != getattr(theirs, what):
-            raise UserError(
-                f"cannot be the baseline of {ours.name}: {what} {getattr(theirs, what)}, not {getattr(ours, what)}",
-                where=baseline.folder,
-                remedy=f"build both for the same {what}",
-            )
-    weighted = [
-        {name for name, node in run.graph.nodes.items() if node.op in WEIGHTED} for run in (quantized, baseline)
-    ]
-    if all(weighted) and not weighted[0] & weighted[1]:
-        raise UserError(
-            f"cannot be the baseline: it has no convolution or gemm in common with {ours.name}",
-            where=baseline.folder,
-            remedy="give the run of the unquantized model",
-        )
 
 
 def _observed(run: Run) -> str:
     origin = run.provenance
     title = {"tensorrt-rtx": "TensorRT-RTX", "tensorrt": "TensorRT"}.get(origin.runtime, origin.runtime)
+    if origin.artifacts:
+        version = f"{title} {origin.runtime_version}" if origin.runtime_version else f"an unknown version of {title}"
+        return f"observed: {origin.how}, {version}, on {origin.facts.get('gpu') or 'an unknown GPU'}"
     how = origin.how.removeprefix("compiled ")
     return f"observed: compiled by {title} {origin.runtime_version} for {origin.target}, {how}"
 
@@ -118,7 +106,17 @@ def _expected(predicted: Sequence[Prediction]) -> str:
     return f"expected of full TensorRT (rules, not built), of {len(predicted)} Quantize sites: {listed}"
 
 
-def _side(run: Run, view: EngineView, layers: pd.DataFrame) -> Side:
+def _quantization(view: EngineView) -> str:
+    """A key of `QUANTIZATIONS`."""
+    if view.is_explicit:
+        return "explicit"
+    tensors = [tensor for layer in view.engine.layers for tensor in (*layer.reads, *layer.outputs)]
+    if any(tensor.is_eight_bit for tensor in tensors):
+        return "implicit"
+    return "none" if any(tensor.dtype for tensor in tensors) or not view.by_name else "unknown"
+
+
+def _side(run: Run, view: EngineView, layers: pd.DataFrame, clock: Clock) -> Side:
     kernels = layers[layers["kernel"]]
     computing = view.weighted.values()
     return Side(
@@ -134,8 +132,10 @@ def _side(run: Run, view: EngineView, layers: pd.DataFrame) -> Side:
         weighted=len(computing),
         streams=int(layers["stream"].nunique()),
         chain_kernels=int(layers["on_chain"].sum()),
-        latency=None,
-        layer_time=None,
+        latency=clock.latency,
+        layer_time=clock.layer_time,
+        executed_layers=clock.executed_layers,
+        profile_overhead_us=clock.overhead_us,
     )
 
 
@@ -152,13 +152,16 @@ def _cost(layers: pd.DataFrame, judged: tuple[Verdict, ...], predicted: Sequence
         bytes_alone=int(alone["traffic_bytes"].sum()),
         bytes_own=int(carrying["quantize_bytes"].sum()),
         predicted={prediction: expected[prediction] for prediction in get_args(Expectation)},
+        time_carrying_us=total_us(layers, carrying, "time_us"),
+        time_alone_us=total_us(layers, alone, "time_us"),
+        net_carrying_us=total_us(layers, carrying, "net_us"),
+        net_alone_us=total_us(layers, alone, "net_us"),
     )
 
 
-def _coverage(view: EngineView, layers: pd.DataFrame) -> Coverage:
+def _coverage(view: EngineView, layers: pd.DataFrame, clock: Clock) -> Coverage:
     attributed = layers[~layers["group"].isin(["other", "opaque"])]
     tensors = [t for layer in view.engine.layers for t in (*layer.reads, *layer.outputs)]
-    foreign = (name for name in view.engine.naming if name not in view.graph.nodes)
     return Coverage(
         layers=len(layers),
         attributed_layers=len(attributed),
@@ -168,7 +171,12 @@ def _coverage(view: EngineView, layers: pd.DataFrame) -> Coverage:
         unknown_kinds=_distinct(layers.loc[layers["group"] == "other", "kind"]),
         unknown_dtypes=_distinct(tensor.dtype_text for tensor in tensors if tensor.dtype is None),
         unsized_tensors=int(layers["unsized"].sum()),
-        foreign_nodes=tuple(foreign),
+        foreign_nodes=() if view.by_name else lacking(view.engine, view.graph),
+        by_name=int((layers["grouped_by"] == "names").sum()),
+        time_us=clock.total_us,
+        attributed_time_us=total_us(layers, attributed, "time_us"),
+        unmatched_times=clock.unmatched,
+        untimed_layers=clock.untimed,
     )
 
 

@@ -11,16 +11,30 @@ from fusescope.profiler.run import Provenance
 from fusescope.profiler.spots import Spot
 from fusescope.profiler.verdicts import Verdict
 
+QUANTIZATIONS: Mapping[str, str] = {
+    "none": "the engine has no 8-bit tensor, and its model no Quantize",
+    "explicit": "the model's Quantizes tell the compiler what to run in 8 bits",
+    "implicit": "the compiler chose what to run in 8 bits, by calibrated ranges: the model has no Quantize",
+    "unknown": "the recording shows no element types",
+}
+"""How an engine came to have 8-bit tensors."""
+
 
 @dataclass(frozen=True, slots=True)
 class LayerTime:
     """The sum of layer times. It is not the latency."""
 
     total_ms: float
-    """Sum over layers of their average per inference, in milliseconds."""
+    """Sum over the entries of the profile of their average per inference, in milliseconds."""
 
     source: str
     """``measured`` or ``recorded``."""
+
+    iterations: int | None = None
+    """Inferences that were averaged; None if not said. A single one has no spread."""
+
+    origin: str = ""
+    """The file, or the place in it, that it was read from; what measured it otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +42,25 @@ class Latency:
     """Time of one inference without a profiler attached."""
 
     median_ms: float
-    """Median in milliseconds."""
+    """Median GPU time in milliseconds."""
 
     source: str
     """``measured`` or ``recorded``."""
+
+    mean_ms: float | None = None
+    """Mean; None if not known."""
+
+    min_ms: float | None = None
+    """Smallest; None if not known."""
+
+    p99_ms: float | None = None
+    """99th percentile; None if not known."""
+
+    samples: int | None = None
+    """Inferences behind it; None if not said."""
+
+    origin: str = ""
+    """The file, or the place in it, that it was read from; what measured it otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +103,13 @@ class Side:
     layer_time: LayerTime | None
     """None where no clock ran."""
 
+    executed_layers: int | None = None
+    """Layers that took any time; None where no clock ran."""
+
+    profile_overhead_us: float | None = None
+    """What the profiler adds to a layer: (sum of layer times - latency) / executed layers; None unless both are known
+    and one stream ran."""
+
 
 @dataclass(frozen=True, slots=True)
 class QuantizeCost:
@@ -102,6 +138,18 @@ class QuantizeCost:
 
     predicted: Mapping[str, int]
     """Sites by what the documented rules expect of full TensorRT; they add up to `sites`."""
+
+    time_carrying_us: float | None = None
+    """Time of the carrying kernels, in microseconds; None where no clock ran."""
+
+    time_alone_us: float | None = None
+    """Time of those that do nothing else."""
+
+    net_carrying_us: float | None = None
+    """`time_carrying_us` without what the profiler adds; None where that is not known."""
+
+    net_alone_us: float | None = None
+    """`time_alone_us` without what the profiler adds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +209,9 @@ class Finding:
     trials: tuple[Trial, ...] = ()
     """What came of trying the remedy; empty if it was not tried."""
 
+    time_us: float | None = None
+    """Time of the layers that it is about, in microseconds; None where no clock ran, or it is about none."""
+
     @property
     def status(self) -> str:
         """``proved``, ``tried, did not help here`` or ``documented, not tried``; empty without a remedy."""
@@ -201,6 +252,24 @@ class Coverage:
 
     foreign_nodes: tuple[str, ...]
     """ONNX nodes that the engine names and the graph does not have."""
+
+    by_name: int = 0
+    """Layers whose group rests on words in names alone."""
+
+    unknown_layouts: tuple[str, ...] = ()
+    """Words for memory formats that fusescope does not know."""
+
+    time_us: float | None = None
+    """Sum of the profile, in microseconds; None where no clock ran."""
+
+    attributed_time_us: float | None = None
+    """That of attributed layers."""
+
+    unmatched_times: tuple[str, ...] = ()
+    """Entries of the profile that match no layer of the engine; their time is in `time_us` and in no group."""
+
+    untimed_layers: tuple[str, ...] = ()
+    """Layers that the profile has no entry for."""
 
 
 @dataclass(frozen=True)
@@ -257,3 +326,16 @@ class Explanation:
 
     gpu: str
     """The GPU that floors are for; empty if none was named."""
+
+    warnings: tuple[str, ...] = ()
+    """What a reader must know before believing a figure, one sentence each."""
+
+    quantization: str = "explicit"
+    """A key of `QUANTIZATIONS`: where its 8-bit tensors come from."""
+
+    reformats: pd.DataFrame = field(default_factory=pd.DataFrame)
+    """Changes of format by why they are there: `fusescope.profiler.reformats.REFORMAT_COLUMNS`."""
+
+    transitions: pd.DataFrame = field(default_factory=pd.DataFrame)
+    """Changes of element type between what a kernel reads and writes:
+    `fusescope.profiler.reformats.TRANSITION_COLUMNS`."""

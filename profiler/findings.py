@@ -5,6 +5,7 @@ A finding counts kernels and bytes of the engine, never seconds that nobody meas
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -13,12 +14,15 @@ from fusescope.graph.ops import WEIGHTED
 from fusescope.graph.reader_rules import ReaderRule, node_findings
 from fusescope.graph.rules import Prediction
 from fusescope.graph.sites import conv_precision, weight_granularity
-from fusescope.graph.units import mebibytes, megabytes, plural
+from fusescope.graph.units import megabytes, plural
 from fusescope.profiler.attribution import shows_dtypes
+from fusescope.profiler.baseline_findings import growth, left_convolutions
 from fusescope.profiler.evidence import Evidence
 from fusescope.profiler.explanation import Finding
 from fusescope.profiler.layers import Layer
 from fusescope.profiler.paddings import Padding, paddings
+from fusescope.profiler.recorded_findings import opaque_regions, quantize_alone_by_name
+from fusescope.profiler.tables import total_us
 from fusescope.profiler.verdicts import Verdict
 
 FULL_TENSORRT = "tensorrt"
@@ -28,9 +32,19 @@ MICROPROBE = "observed with TensorRT-RTX 1.7.1, compiled for sm89 and sm120"
 
 
 def findings(evidence: Evidence) -> tuple[Finding, ...]:
-    """Everything found, most costly first: by bytes, then by kernels."""
-    found = [finding for finder in FINDERS for finding in finder(evidence)]
-    return tuple(sorted(found, key=lambda finding: (-finding.bytes, -finding.kernels, finding.key)))
+    """Everything found, most costly first: by time where a clock ran, then by bytes, then by kernels."""
+    finders = FINDERS_BY_NAME if evidence.view.by_name else FINDERS
+    found = [_timed(finding, evidence.layers) for finder in finders for finding in finder(evidence)]
+    return tuple(sorted(found, key=_costly_first))
+
+
+def _timed(finding: Finding, layers: pd.DataFrame) -> Finding:
+    chosen = layers.loc[list(finding.layers)]
+    return replace(finding, time_us=total_us(layers, chosen, "time_us")) if finding.layers else finding
+
+
+def _costly_first(finding: Finding) -> tuple[float, int, int, str]:
+    return (-(finding.time_us or 0), -finding.bytes, -finding.kernels, finding.key)
 
 
 def quantize_alone(evidence: Evidence) -> Iterator[Finding]:
@@ -275,70 +289,6 @@ def weights_dequantized(evidence: Evidence) -> Iterator[Finding]:
     )
 
 
-def left_convolutions(evidence: Evidence) -> Iterator[Finding]:
-    """Work that the baseline does inside its convolutions and the quantized engine in kernels of their own."""
-    if evidence.baseline_view is None:
-        return
-    inside = {
-        name
-        for attribution in evidence.baseline_view.attributions
-        if attribution.group == "conv"
-        for name in attribution.work
-    }
-    moved: dict[str, list[str]] = {}
-    layers: list[Layer] = []
-    for attribution in evidence.view.attributions:
-        left = [name for name in attribution.work if name in inside]
-        if attribution.group in {"conv", "epilogue"} or not left:
-            continue
-        layers.append(attribution.layer)
-        for name in left:
-            moved.setdefault(evidence.view.graph.nodes[name].op, []).append(name)
-    if not layers:
-        return
-    listed = ", ".join(f"{len(names)} {operation}" for operation, names in moved.items())
-    indices = _indices(layers)
-    yield Finding(
-        key="left-convolution",
-        title=f"{plural(len(indices), 'kernel does', 'kernels do')} what the baseline does inside its convolutions",
-        detail=f"Of the baseline's convolutions left: {listed}. An 8-bit convolution of this compiler takes fewer "
-        "operations into its own kernel, so that their operands are written and read once more.",
-        kernels=len(indices),
-        bytes=_bytes(evidence.layers, indices),
-        layers=indices,
-        nodes=tuple(name for names in moved.values() for name in names),
-        remedy="",
-        source="both engines' own layers",
-    )
-
-
-def growth(evidence: Evidence) -> Iterator[Finding]:
-    """Kernels, traffic and plan against the baseline, where they grew."""
-    if evidence.baseline is None:
-        return
-    before, after = evidence.baseline, evidence.layers
-    kernels = int(after["kernel"].sum() - before["kernel"].sum())
-    moved = int(after["traffic_bytes"].sum() - before["traffic_bytes"].sum())
-    plan = 0
-    parts = [f"{kernels:+d} kernels", f"{megabytes(moved, signed=True)} of traffic"]
-    if evidence.plan_bytes is not None and evidence.baseline_plan_bytes is not None:
-        plan = evidence.plan_bytes - evidence.baseline_plan_bytes
-        parts.append(f"{mebibytes(plan, signed=True)} of plan")
-    if kernels <= 0 and moved <= 0 and plan <= 0:
-        return
-    yield Finding(
-        key="growth",
-        title=f"against the baseline: {', '.join(parts)}",
-        detail="The balance of the whole engine; the other findings say what it is made of.",
-        kernels=max(kernels, 0),
-        bytes=max(moved, 0),
-        layers=(),
-        nodes=(),
-        remedy="",
-        source="both engines' own layers",
-    )
-
-
 PER_TENSOR = "scale the weights per tensor (--weights per-tensor), and check the accuracy"
 """The remedy of raw accumulators that leave the convolution."""
 
@@ -353,8 +303,19 @@ FINDERS: Sequence[Callable[[Evidence], Iterable[Finding]]] = (
     lost_convs,
     documented_limits,
     weights_dequantized,
+    opaque_regions,
 )
 """Every kind of finding. To add one, write a function and list it here."""
+
+FINDERS_BY_NAME: Sequence[Callable[[Evidence], Iterable[Finding]]] = (
+    growth,
+    left_convolutions,
+    quantize_alone_by_name,
+    padded_channels,
+    weights_dequantized,
+    opaque_regions,
+)
+"""Those of a recording without the ONNX model."""
 
 
 def _indices(layers: Iterable[Layer]) -> tuple[int, ...]:

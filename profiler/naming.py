@@ -4,10 +4,10 @@ Names prove nothing: what rests on them is marked so (``grouped_by`` of the laye
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from fusescope.graph.model import ModelGraph, Node
-from fusescope.graph.ops import DEQUANTIZE, POINTWISE, QUANTIZE
+from fusescope.graph.ops import DEQUANTIZE, POINTWISE, QUANTIZE, WEIGHTED
 from fusescope.profiler.kinds import GENERATED, OPERATIONS, tokens
 from fusescope.profiler.layers import Engine
 
@@ -42,6 +42,8 @@ _WORDS: Mapping[str, str] = {
 
 _UNNAMED = re.compile(r"\(Unnamed Layer\*? \d+\) \[(?P<word>[^\]]*)\]")
 _TORCH = re.compile(r"\[(?P<word>[A-Z_]+)\][-_]\[")
+_WEIGHT = re.compile(r"(?P<stem>.+)(?:[._]weight|/read:0)", re.DOTALL)
+_WEIGHT_OR_BIAS = re.compile(r".+(?:[._]weight|[._]bias|/read:0)", re.DOTALL)
 _NUMBERED = re.compile(r"(?:[_-]+\d+)+$")
 _OF_TENSORRT = re.compile(
     r"\(Unnamed Layer\*? \d+\)|(?:copied_)?(?:un)?squeeze_(?:node_)?(?:after|before)_|reshape_(?:after|before)_"
@@ -107,11 +109,25 @@ def of_model(members: Iterable[str]) -> tuple[str, ...]:
     for name in members:
         operation = operation_named(name)
         if not (behind_weight and operation in QUANTIZE | DEQUANTIZE):
-            behind_weight = not operation and _is_weight(name)
+            behind_weight = not operation and bool(_WEIGHT_OR_BIAS.fullmatch(name))
             if not behind_weight and (not is_of_tensorrt(name) or (operation and _UNNAMED.fullmatch(name))):
                 found.append(name)
     return tuple(dict.fromkeys(found))
 
 
-def _is_weight(name: str) -> bool:
-    return name.rpartition(".")[2] in {"weight", "bias"} or name.endswith(("/read:0", "_weight", "_bias"))
+def weight_anchors(members: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Convs and gemms of a layer's members with the stem of the weight's name before them."""
+    stem = ""
+    for name in members:
+        operation = operation_named(name)
+        if found := weight_stem(name):
+            stem = found
+        elif operation in WEIGHTED and stem:
+            yield name, stem
+            stem = ""
+
+
+def weight_stem(name: str) -> str:
+    """What a weight is of: ``layer1.0.conv1`` of ``layer1.0.conv1.weight``; empty for any other name."""
+    match = _WEIGHT.fullmatch(name)
+    return match["stem"] if match else ""

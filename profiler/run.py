@@ -6,7 +6,7 @@ that was compiled, and ``run.json``: where all of it comes from. Nothing derived
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,23 @@ RECORD = "run.json"
 MODEL = "model.onnx"
 SCHEMA = "fusescope.run"
 SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """A recorded file that a run keeps."""
+
+    file: str
+    """Its name in the run's folder ``recorded``."""
+
+    format: str
+    """What it was recognised as, a key of `fusescope.profiler.artifacts.FORMATS`."""
+
+    roles: tuple[str, ...]
+    """What it holds of the run's engine: ``layers``, ``profile``, ``latency``, ``facts``."""
+
+    section: str
+    """Which engine of the file the run is about; empty if the file is about one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +101,12 @@ class Provenance:
     fusescope_version: str
     """The fusescope that wrote the run."""
 
+    facts: Mapping[str, str] = field(default_factory=dict)
+    """What recorded files say of how they came to be, by the keys of `fusescope.profiler.artifacts.recording.FACTS`."""
+
+    artifacts: tuple[Artifact, ...] = ()
+    """The recorded files that the run keeps, as they came; empty for an engine that fusescope built."""
+
 
 @dataclass(frozen=True)
 class Run:
@@ -104,9 +127,22 @@ class Run:
     latency: Latency | None = None
     """Times of whole inferences; None where no clock ran."""
 
+    warnings: tuple[str, ...] = ()
+    """What a reader of the recorded files must know before believing a figure, one sentence each."""
+
+    @property
+    def has_model(self) -> bool:
+        """Whether the ONNX model is known: a recording may come without."""
+        return bool(self.provenance.model_name)
+
+    @property
+    def model(self) -> "ModelGraph | None":
+        """The ONNX model if it is known."""
+        return self.graph if self.has_model else None
+
     @cached_property
     def graph(self) -> "ModelGraph":
-        """The ONNX model that was compiled, without its weights."""
+        """The ONNX model that was compiled, without its weights; not for a run that `has_model` denies."""
         from fusescope.graph.model import read_graph
 
         return read_graph(self.folder / MODEL)

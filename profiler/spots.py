@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from fusescope.graph.neighbourhood import Excerpt, Neighbourhood, excerpt, node_neighbourhood, site_neighbourhood
 from fusescope.graph.sites import QuantizeSite
+from fusescope.profiler.alignment import aligned_names
 from fusescope.profiler.attribution import EngineView
 
 
@@ -52,7 +53,8 @@ def find_spots(
             found[name] = node_neighbourhood(graph, name)
     cut = excerpt(graph, found.values())
     index = {place.name: number for number, place in enumerate(cut.places)}
-    after, before = _kernels(view), {} if baseline is None else _kernels(baseline)
+    after = _kernels(view)
+    before = {} if baseline is None else _baseline_kernels(view, baseline)
     spots = (
         Spot(
             name,
@@ -74,6 +76,15 @@ def _kernels(view: EngineView) -> Mapping[str, list[int]]:
             for name in {*attribution.work, *attribution.quantizes, attribution.finishes}:
                 found[name].append(attribution.layer.index)
     return found
+
+
+def _baseline_kernels(view: EngineView, baseline: EngineView) -> Mapping[str, list[int]]:
+    """Indices of the baseline's kernels for each node of the explained engine."""
+    ours, theirs = aligned_names(view, baseline)
+    kernels: dict[str, list[int]] = {}
+    for name, indices in _kernels(baseline).items():
+        kernels.setdefault(theirs.get(name, ""), []).extend(indices)
+    return {name: kernels[key] for name, key in ours.items() if key in kernels}
 
 
 def _of_any(kernels: Mapping[str, list[int]], nodes: Iterable[str]) -> tuple[int, ...]:

@@ -1,6 +1,6 @@
 """The tables that analysis works on and reports show. Every column is documented here, once."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -8,9 +8,10 @@ import pandas as pd
 
 from fusescope.profiler.attribution import Attribution, EngineView
 from fusescope.profiler.chain import longest_chain
+from fusescope.profiler.clock import NO_CLOCK, Clock
 from fusescope.profiler.gpus import Gpu
 from fusescope.profiler.kinds import GROUPS
-from fusescope.profiler.timing import LayerTime
+from fusescope.profiler.reformats import reformat_reasons
 from fusescope.profiler.traffic import floor, flops, quantize_bytes, traffic
 from fusescope.profiler.verdicts import VERDICTS, Verdict
 
@@ -19,6 +20,7 @@ LAYER_COLUMNS: Mapping[str, str] = {
     "name": "the engine's name for the layer; names may repeat",
     "kind": "the inspector's LayerType",
     "group": "the layer's heaviest work, a key of GROUPS",
+    "grouped_by": "what the group rests on, a key of GROUPED_BY; empty for other",
     "kernel": "whether it runs on the GPU: false for sync, runtime and constant",
     "stream": "CUDA stream, from 0",
     "on_chain": "whether it is on the longest chain of kernels in which each waits for the one before",
@@ -39,7 +41,9 @@ LAYER_COLUMNS: Mapping[str, str] = {
     "dequantizes": "whether it turns an 8-bit tensor into a high-precision one",
     "partial": "whether another layer computes a part of the same nodes, or its name is cut short",
     "work": "ONNX nodes that it computes",
-    "onnx_nodes": "ONNX nodes that its metadata names",
+    "onnx_nodes": "ONNX nodes that its metadata name, or its own name where there are none",
+    "members": "what its name says that it is fused from",
+    "why": "of a change of format: what is changed, and where; else empty",
     "time_us": "mean time per inference, as the profiler gives it; missing where no clock ran",
     "time_median_us": "median over iterations; missing where only a mean is known",
     "net_us": "time_us without profile_overhead_us, which may make it negative; missing where that is not known",
@@ -65,19 +69,12 @@ SITE_COLUMNS: Mapping[str, str] = {
 """Column of the site table to its meaning."""
 
 
-def layer_table(
-    view: EngineView, times: Sequence[LayerTime | None] = (), overhead_us: float | None = None
-) -> pd.DataFrame:
-    """One row per layer, in execution order, with the columns of `LAYER_COLUMNS`.
-
-    Args:
-        view: The engine beside its graph.
-        times: What the profiler said of each layer, None for one it did not name; empty where no clock ran.
-        overhead_us: What the profiler adds to each layer that ran; None if not known.
-    """
+def layer_table(view: EngineView, clock: Clock = NO_CLOCK) -> pd.DataFrame:
+    """One row per layer, in execution order, with the columns of `LAYER_COLUMNS`."""
     rows = []
+    reasons = reformat_reasons(view.engine, view.attributions)
     chain = frozenset(longest_chain(view.engine, view.attributions))
-    for attribution in view.attributions:
+    for attribution, why in zip(view.attributions, reasons, strict=True):
         layer, moved = attribution.layer, traffic(attribution.layer)
         rows.append(
             {
@@ -85,6 +82,7 @@ def layer_table(
                 "name": layer.name,
                 "kind": layer.kind,
                 "group": attribution.group,
+                "grouped_by": attribution.grouped_by,
                 "kernel": attribution.is_kernel,
                 "stream": layer.stream,
                 "on_chain": layer.index in chain,
@@ -106,30 +104,42 @@ def layer_table(
                 "partial": attribution.partial,
                 "work": attribution.work,
                 "onnx_nodes": layer.onnx_nodes,
+                "members": layer.members,
+                "why": why,
             }
         )
     table = pd.DataFrame(rows, columns=list(LAYER_COLUMNS))
-    return table.assign(**_clock(len(table), times, overhead_us))
+    return table.assign(**_times(len(table), clock))
 
 
-def _clock(
-    layers: int, times: Sequence[LayerTime | None], overhead_us: float | None
-) -> Mapping[str, npt.NDArray[np.float64]]:
+def _times(layers: int, clock: Clock) -> Mapping[str, npt.NDArray[np.float64]]:
     """The columns of a clock; all missing where none ran."""
     mean, median = np.full(layers, np.nan), np.full(layers, np.nan)
-    for index, time in enumerate(times):
+    for index, time in enumerate(clock.times):
         if time is not None:
             mean[index] = 1e3 * time.average_ms
             median[index] = np.nan if time.median_ms is None else 1e3 * time.median_ms
-    net = mean - np.where(mean > 0, np.nan if overhead_us is None else overhead_us, 0)
+    net = np.full(layers, np.nan) if clock.overhead_us is None else mean - np.where(mean > 0, clock.overhead_us, 0)
     return {"time_us": mean, "time_median_us": median, "net_us": net}
 
 
-def group_table(view: EngineView, layers: pd.DataFrame, gpu: Gpu | None) -> pd.DataFrame:
-    """Totals by group: ``layers``, ``kernels``, ``bytes``, ``floor_us``, ``time_us`` and ``net_us``.
+GROUP_FIGURES: Mapping[str, str] = {
+    "layers": "entries of the engine inspector",
+    "kernels": "layers that run on the GPU",
+    "bytes": "traffic: bytes that they read and write",
+    "floor_us": "lower bound of their time on the GPU that was named, in microseconds; missing if none was",
+    "time_us": "mean time per inference, as the profiler gives it; missing where no clock ran",
+    "net_us": "time_us without what the profiler adds; missing where that is not known",
+    "share": "part of the sum of the profile, entries that match no layer included",
+    "net_share": "part of that sum without what the profiler adds",
+}
+"""Column of `group_table` to its meaning."""
 
-    The floor is missing without a GPU named, times where no clock ran. Every group has a row, and the rows add up to
-    the engine.
+
+def group_table(view: EngineView, layers: pd.DataFrame, gpu: Gpu | None, clock: Clock = NO_CLOCK) -> pd.DataFrame:
+    """Totals by group, with the columns of `GROUP_FIGURES`.
+
+    Every group has a row, and the rows add up to the engine.
     """
     grouped = layers.groupby("group")
     table = pd.DataFrame(
@@ -149,6 +159,8 @@ def group_table(view: EngineView, layers: pd.DataFrame, gpu: Gpu | None) -> pd.D
     for column in ("time_us", "net_us"):
         known = layers[column].notna().any()
         table[column] = grouped[column].sum().reindex(table.index, fill_value=0.0) if known else np.nan
+    table["share"] = table["time_us"] / (clock.total_us or np.nan)
+    table["net_share"] = table["net_us"] / (clock.net_total_us or np.nan)
     return table
 
 
@@ -181,3 +193,8 @@ def reason_table(judged: tuple[Verdict, ...], reasons: tuple[str, ...], layers: 
     spent = kernels["time_us"].groupby(list(owner.values())).sum()
     table["time_us"] = spent.reindex(table.index, fill_value=0.0) if known else np.nan
     return table.sort_values(["sites"], ascending=False)
+
+
+def total_us(layers: pd.DataFrame, chosen: pd.DataFrame, column: str) -> float | None:
+    """Sum of `chosen` rows of a layer table in a column of a clock; None where no clock ran."""
+    return float(chosen[column].sum()) if layers[column].notna().any() else None

@@ -11,10 +11,11 @@ if TYPE_CHECKING:  # so that a command with a small document starts fast
     from fusescope.graph.neighbourhood import Excerpt
     from fusescope.graph.rules import Prediction
     from fusescope.graph.sites import QuantizeSite
-    from fusescope.profiler.explanation import Explanation, Finding, QuantizeCost
+    from fusescope.profiler.explanation import Explanation, Finding, QuantizeCost, Side
 
 VERSION = 1
 _FIGURES = ("layers", "kernels", "bytes", "floor_us")
+_TIMES = {"total_us": "time_us", "net_us": "net_us", "share": "share", "net_share": "net_share"}
 
 
 def header(name: str) -> dict[str, Any]:
@@ -26,16 +27,17 @@ def explanation_document(explanation: "Explanation") -> dict[str, Any]:
     """The document of ``fusescope explain --json``: everything that the reports are made from."""
     from fusescope.profiler.spots import Spot
 
+    source = _source(explanation.quantized)
     return {
         **header("explanation"),
         "observed": explanation.observed,
         "expected": explanation.expected,
         "baseline": None if explanation.baseline is None else asdict(explanation.baseline),
         "quantized": asdict(explanation.quantized),
-        "groups": _groups(explanation.groups),
-        "quantize": _quantize(explanation.quantize),
-        "reasons": [{**row, "time": None} for row in records(explanation.reasons.reset_index())],
-        "findings": [_finding(finding) for finding in explanation.findings],
+        "groups": _groups(explanation),
+        "quantize": _quantize(explanation.quantize, source),
+        "reasons": [_reason(row, source) for row in records(explanation.reasons.reset_index())],
+        "findings": [_finding(finding, source) for finding in explanation.findings],
         "coverage": asdict(explanation.coverage),
         "sites": records(explanation.sites),
         "layers": records(explanation.layers),
@@ -44,6 +46,10 @@ def explanation_document(explanation: "Explanation") -> dict[str, Any]:
         "graph": _graph(explanation.excerpt),
         "spots": _columns(explanation.spots, Spot),
         "gpu": explanation.gpu or None,
+        "warnings": list(explanation.warnings),
+        "quantization": explanation.quantization,
+        "reformats": records(explanation.reformats),
+        "transitions": records(explanation.transitions),
     }
 
 
@@ -106,33 +112,63 @@ def _columns(rows: Sequence[Any], kind: type) -> dict[str, list[Any]]:
     return {item.name: [_plain(getattr(row, item.name)) for row in rows] for item in fields(kind)}
 
 
-def _quantize(cost: "QuantizeCost") -> dict[str, Any]:
+def _source(side: "Side") -> str:
+    return side.layer_time.source if side.layer_time else ""
+
+
+def _time(source: str, **figures: float | None) -> dict[str, Any] | None:
+    """A time with where it comes from; None where no clock ran."""
+    return {**figures, "source": source} if source else None
+
+
+def _reason(row: dict[str, Any], source: str) -> dict[str, Any]:
+    total = row.pop("time_us", None)
+    return {**row, "time": _time(source, total_us=total)}
+
+
+def _quantize(cost: "QuantizeCost", source: str) -> dict[str, Any]:
     document = asdict(cost)
     verdicts: Mapping[str, int] = document.pop("verdicts")
-    return {"sites": document.pop("sites"), **verdicts, **document, "time": None}
+    keys = ("carrying_us", "alone_us")
+    times = {key: document.pop(f"time_{key}") for key in keys} | {
+        f"net_{key}": document.pop(f"net_{key}") for key in keys
+    }
+    return {"sites": document.pop("sites"), **verdicts, **document, "time": _time(source, **times)}
 
 
-def _finding(finding: "Finding") -> dict[str, Any]:
-    return {**asdict(finding), "status": finding.status, "time": None}
+def _finding(finding: "Finding", source: str) -> dict[str, Any]:
+    document = asdict(finding)
+    total = document.pop("time_us")
+    return {**document, "status": finding.status, "time": None if total is None else _time(source, total_us=total)}
 
 
-def _groups(table: "pd.DataFrame") -> list[dict[str, Any]]:
-    sides = set(table.columns.get_level_values(0))
+def _groups(explanation: "Explanation") -> list[dict[str, Any]]:
+    table, sides = explanation.groups, {"baseline": explanation.baseline, "quantized": explanation.quantized}
     rows = []
     for group in table.index:
         row: dict[str, Any] = {"group": group}
-        for side in ("baseline", "quantized"):
-            found = {figure: _plain(table.loc[group, (side, figure)]) for figure in _FIGURES} if side in sides else None
-            row[side] = None if found is None else {**found, "time": None}
+        for name, side in sides.items():
+            row[name] = None if side is None else _figures(table.loc[group, name].to_dict(), _source(side))
         row["difference"] = _difference(row["baseline"], row["quantized"])
         rows.append(row)
     return rows
 
 
+def _figures(row: Mapping[str, Any], source: str) -> dict[str, Any]:
+    plain = {figure: _plain(row[figure]) for figure in _FIGURES}
+    times = {key: _plain(row.get(figure)) for key, figure in _TIMES.items()}
+    return {**plain, "time": _time(source, **times)}
+
+
 def _difference(baseline: Mapping[str, Any] | None, quantized: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What the second has more, down to the times; nothing where either is not known."""
     if baseline is None:
         return None
-    return {
-        key: None if value is None or baseline[key] is None else value - baseline[key]
-        for key, value in quantized.items()
-    }
+    found: dict[str, Any] = {}
+    for key, value in quantized.items():
+        before = baseline.get(key)
+        if value is None or before is None or isinstance(value, str):
+            found[key] = None if value is None or before is None else value
+        else:
+            found[key] = _difference(before, value) if isinstance(value, dict) else value - before
+    return found

@@ -11,7 +11,7 @@ import pandas as pd
 
 from fusescope.profiler.blocks import BLOCK_COLUMNS
 from fusescope.profiler.explanation import Explanation, Finding
-from fusescope.profiler.tables import LAYER_COLUMNS, SITE_COLUMNS
+from fusescope.profiler.tables import GROUP_FIGURES, LAYER_COLUMNS, SITE_COLUMNS
 from fusescope.profiler.verdicts import VERDICTS
 from fusescope.report.documents import records
 from fusescope.report.palette import VERDICT_COLORS, VERMILLION
@@ -26,6 +26,7 @@ REASON_COLUMNS: Mapping[str, str] = {
     "kernels_alone": "those that do nothing else",
     "bytes": "traffic of these kernels",
     "quantize_bytes": "bytes of it that are there for the Quantizes alone",
+    "time_us": "their time, in microseconds; empty where no clock ran",
 }
 """Column of the table of reasons to its meaning."""
 
@@ -35,6 +36,7 @@ FINDING_COLUMNS: Mapping[str, str] = {
     "detail": "what it means, and why it is so",
     "kernels": "kernels that it is about",
     "bytes": "bytes that it costs, as the detail explains",
+    "time_us": "time of the layers that it is about, in microseconds; empty where no clock ran",
     "layers": "evidence: places of layers in execution order",
     "nodes": "evidence: ONNX nodes or tensors",
     "remedy": "what to do; empty if nothing is known to help",
@@ -44,12 +46,6 @@ FINDING_COLUMNS: Mapping[str, str] = {
 }
 """Column of the table of findings to its meaning."""
 
-_FIGURES = {
-    "layers": "entries of the engine inspector",
-    "kernels": "layers that run on the GPU",
-    "bytes": "traffic: bytes that they read and write",
-    "floor_us": "lower bound of their time on the GPU that was named, in microseconds; empty if none was",
-}
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "'")
 """How a text begins that a spreadsheet runs as a formula (OWASP, CSV Injection), and what keeps it from doing so."""
 
@@ -126,7 +122,7 @@ def _shaded(name: str, values: Mapping[str, int]) -> dict[str, Any]:
 
 def _group_columns(groups: pd.DataFrame) -> dict[str, str]:
     return {"group": "the heaviest work of its layers"} | {
-        "_".join(column): f"{_FIGURES[column[1]]}, {column[0]}" for column in groups.columns
+        "_".join(column): f"{GROUP_FIGURES[column[1]]}, {column[0]}" for column in groups.columns
     }
 
 

@@ -150,6 +150,8 @@ def _layers(rows: list[Row]) -> pd.DataFrame:
                 "on_chain": group != "sync",
                 "quantizes": tuple(node for node in nodes if "Quantize" in node),
                 **dict.fromkeys(("read_bytes", "unsized", "stream", "quantize_bytes", "flops"), 0),
+                **dict.fromkeys(("time_us", "time_median_us", "net_us")),
+                "members": (),
                 "index": index,
                 "name": name,
                 "kind": "kgen",
@@ -192,6 +194,7 @@ def _reasons() -> pd.DataFrame:
             "kernels_alone": int(site["verdict"] == "alone"),
             "bytes": sum(1000 * QUANTIZED[kernel][3] for kernel in site["kernels"]),
             "quantize_bytes": 0,
+            "time_us": None,
         }
         for site in SITES
     ]
