@@ -163,7 +163,7 @@ class TestPackaging:
         assert self.project["project"]["scripts"] == {"fusescope": "fusescope.cli:main"}
 
 
-def test_samples_hold_no_weights() -> None:
+def test_samples_are_small() -> None:
     """The sample models are well under 1 MB each, and each study's model is there."""
     models = list((ROOT / "samples").glob("*.onnx"))
     assert models
