@@ -6,12 +6,12 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def progress_bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
+def progress_bar(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
     """Show a bar while the block runs.
 
     Args:
         what: What is being done, in a few words.
-        total: How many steps there are.
+        total: How many steps there are; None if that is not known.
 
     Yields:
         A function to call with the number of steps that were done.

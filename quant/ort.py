@@ -59,7 +59,7 @@ def signature(proto: onnx.ModelProto) -> tuple[InputSpec, ...]:
 
 
 def session(
-    proto: onnx.ModelProto, *, outputs: Sequence[str] = (), threads: int | None = None
+    proto: onnx.ModelProto, *, outputs: Sequence[str] = (), threads: int | None = None, name: str = "the model"
 ) -> "onnxruntime.InferenceSession":
     """Load a model into ONNX Runtime on the CPU.
 
@@ -70,6 +70,7 @@ def session(
         proto: The model, with its weights inside. It is not changed.
         outputs: Tensors to return besides the outputs.
         threads: How many to compute with; all cores by default.
+        name: What to call the model in messages.
 
     Raises:
         UserError: ONNX Runtime is not installed, or cannot run the model on the CPU.
@@ -99,36 +100,40 @@ def session(
             if not type(error).__module__.startswith("onnxruntime"):
                 raise
             raise UserError(
-                f"ONNX Runtime cannot run the model on the CPU ({error})",
-                where=proto.graph.name or None,
+                f"ONNX Runtime cannot run it on the CPU ({error})",
+                where=name,
                 remedy="give it in float32 or float16, with operations of ONNX",
             ) from error
 
 
-def onnx_runner(proto: onnx.ModelProto) -> Runner:
+def onnx_runner(proto: onnx.ModelProto, *, name: str = "the model") -> Runner:
     """Make a function of a model that runs in ONNX Runtime on the CPU.
 
     It takes any number of images, whatever batch the model is fixed to, and floats of any precision where the model
     takes floats.
 
+    Args:
+        proto: The model, with its weights inside. It is not changed.
+        name: What to call it in messages.
+
     Raises:
         UserError: As `session`; and, when the function is called: an input is missing, or is of a kind that the model
             does not take.
     """
-    loaded, specs = session(proto), signature(proto)
+    loaded, specs = session(proto, name=name), signature(proto)
     first = proto.graph.output[0].name
     batches = {spec.shape[0] for spec in specs if spec.shape and isinstance(spec.shape[0], int)}
     fixed = batches.pop() if len(batches) == 1 else None
 
     def run(inputs: Mapping[str, Array]) -> Array:
-        fed = {spec.name: _fed(spec, inputs) for spec in specs}
+        fed = {spec.name: _fed(spec, inputs, name) for spec in specs}
         images = len(next(iter(fed.values())))
         step = fixed or images
         parts = []
         for start in range(0, images, step):
-            part = {name: values[start : start + step] for name, values in fed.items()}
+            part = {each: values[start : start + step] for each, values in fed.items()}
             taken = min(step, images - start)
-            padded = {name: _padded(values, step) for name, values in part.items()}
+            padded = {each: _padded(values, step) for each, values in part.items()}
             (output,) = loaded.run([first], padded)
             parts.append(output[:taken] if taken < step else output)
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
@@ -163,10 +168,11 @@ def _content(model: onnx.ModelProto, folder: Path) -> bytes | str:
     return content
 
 
-def _fed(spec: InputSpec, inputs: Mapping[str, Array]) -> Array:
+def _fed(spec: InputSpec, inputs: Mapping[str, Array], name: str) -> Array:
     if spec.name not in inputs:
         raise UserError(
-            f"the model takes an input {spec.name!r}, and the data has {', '.join(map(repr, inputs))}",
+            f"takes an input {spec.name!r}, and is given {', '.join(map(repr, inputs))}",
+            where=name,
             remedy="evaluate variants of one model, with data for it",
         )
     values = inputs[spec.name]
@@ -174,8 +180,9 @@ def _fed(spec: InputSpec, inputs: Mapping[str, Array]) -> Array:
         return values
     if not all(np.issubdtype(dtype, np.floating) for dtype in (values.dtype, spec.dtype)):
         raise UserError(
-            f"the model takes {spec.dtype.name} as its input {spec.name!r}, and the data is {values.dtype.name}",
-            remedy="give data of that type",
+            f"takes {spec.dtype.name} as its input {spec.name!r}, and is given {values.dtype.name}",
+            where=name,
+            remedy="evaluate variants of one model, with data of that type",
         )
     return values.astype(spec.dtype)
 

@@ -132,9 +132,12 @@ def accuracy_tables(evaluation: Evaluation) -> AccuracyTables:
     )
 
 
-def accuracy_document(evaluation: Evaluation, sites: Sequence[SiteSensitivity] = ()) -> dict[str, Any]:
-    """The document of ``fusescope evaluate --json``: the evaluation, a sentence for each pair, and the sites' rows."""
-    return {**header("evaluate"), **evaluation_document(evaluation), "sensitivity": [asdict(site) for site in sites]}
+def accuracy_document(
+    evaluation: Evaluation, sites: Sequence[SiteSensitivity] = (), *, data: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The document of ``fusescope evaluate --json``: the data, the evaluation, and a row for each ranked site."""
+    ranked = [asdict(site) for site in sites]
+    return {**header("evaluate"), **evaluation_document(evaluation), "data": dict(data), "sensitivity": ranked}
 
 
 def evaluation_document(evaluation: Evaluation) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -11,19 +11,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from fusescope.graph.errors import UserError
+from fusescope.quant.data import Batch
 from fusescope.quant.evaluate import Evaluation, ModelAccuracy, evaluate
 
 Array = NDArray[np.generic]
 Floats = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Stands for the batches of a data set."""
-
-    inputs: Mapping[str, Array]
-    labels: NDArray[np.int64] | None
-    names: tuple[str, ...]
 
 
 def table(logits: Array) -> Callable[[Mapping[str, Array]], Array]:

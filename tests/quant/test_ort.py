@@ -107,10 +107,10 @@ def test_the_signature() -> None:
 def test_what_does_not_fit_is_one_line(residual_net: Make, images: Floats) -> None:
     """Other names, integers for floats, and operations that ONNX Runtime lacks."""
     run = onnx_runner(residual_net())
-    with pytest.raises(UserError, match="takes an input 'x', and the data has 'pixels'"):
+    with pytest.raises(UserError, match="the model: takes an input 'x', and is given 'pixels'"):
         run({"pixels": images})
-    with pytest.raises(UserError, match="takes float32 as its input 'x', and the data is uint8"):
+    with pytest.raises(UserError, match="takes float32 as its input 'x', and is given uint8"):
         run({"x": images.astype(np.uint8)})
     text = '<ir_version: 9, opset_import: ["" : 19, "mine" : 1]> g (float[1] x) => (float[1] y) { y = mine.Op (x) }'
-    with pytest.raises(UserError, match="ONNX Runtime cannot run the model on the CPU"):
-        session(onnx.parser.parse_model(text))
+    with pytest.raises(UserError, match="mine: ONNX Runtime cannot run it on the CPU"):
+        session(onnx.parser.parse_model(text), name="mine")

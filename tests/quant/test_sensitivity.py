@@ -1,7 +1,6 @@
 """Sites one by one: against the whole model with one site quantized by `quantize` itself, and against numpy."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import onnx
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 from onnx import numpy_helper
 
 from fusescope.graph.errors import UserError
+from fusescope.quant.data import Batch
 from fusescope.quant.grafts import Grafter
 from fusescope.quant.half import to_half
 from fusescope.quant.insert import quantize
@@ -20,15 +20,6 @@ Floats = NDArray[np.float32]
 Run = Callable[..., dict[str, Floats]]
 
 IMAGES, BLOCKS, CHANNELS = 12, 5, 8
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Stands for the batches of a data set."""
-
-    inputs: Mapping[str, Floats]
-    labels: NDArray[np.int64] | None
-    names: tuple[str, ...]
 
 
 def blocks_net() -> onnx.ModelProto:
