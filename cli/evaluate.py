@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from fusescope.cli.data_options import DataOptions, data_options, say_unreadable
 from fusescope.cli.options import FILE, json_option, print_json, say
 from fusescope.cli.progress import progress_bar
 from fusescope.graph.errors import UserError
@@ -23,8 +24,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("reference", type=FILE)
 @click.argument("variants", type=FILE, nargs=-1, required=True)
-@click.option("--data", type=FILE, multiple=True, required=True, help="Images: a folder, .tar, .npz; repeatable.")
-@click.option("--images", type=click.IntRange(1), metavar="N", help="Use N images, spread evenly; all by default.")
+@data_options(required=True)
 @click.option("--batch", type=click.IntRange(1), default=8, show_default=True, help="Images that are run at once.")
 @click.option(
     "--sensitivity",
@@ -36,8 +36,7 @@ if TYPE_CHECKING:
 def command(
     reference: Path,
     variants: tuple[Path, ...],
-    data: tuple[Path, ...],
-    images: int | None,
+    data: DataOptions,
     batch: int,
     sensitivity: int | None,
     as_json: bool,
@@ -48,23 +47,20 @@ def command(
     that only one of them gets right. Everything runs in ONNX Runtime on the CPU, with exact 8-bit arithmetic. Images
     that a variant was calibrated on are left out where its metadata tell.
     """
-    from fusescope.quant.data import open_data
     from fusescope.quant.overlap import held_out
-    from fusescope.quant.preprocessing import preprocessing_of
     from fusescope.report.accuracy import accuracy_document, print_accuracy, print_sensitivity
 
     started = time.monotonic()
     models = _models([reference, *variants])
     first = next(iter(models.values()))
-    dataset, notes = held_out(open_data(data, preprocessing=preprocessing_of(first)), models)
-    if images is not None:
-        dataset = dataset.take(images)
+    dataset, notes = held_out(replace(data, images=None).open(first, "held out"), models)
+    if data.images is not None:
+        dataset = dataset.take(data.images)
     say(f"running {len(models)} models on {dataset.size} images, in ONNX Runtime on the CPU")
     found = _evaluated(models, dataset, batch)
     found = replace(found, notes=(*_other_outputs(models), *notes, *found.notes))
     ranked = _ranked(models, dataset, batch, sensitivity) if sensitivity is not None else ()
-    for name, reason in dataset.unreadable.items():
-        say(f"warning: {name} could not be read and is left out: {reason}")
+    say_unreadable(dataset)
     say(f"took {time.monotonic() - started:.0f} s")
     if as_json:
         print_json(accuracy_document(found, ranked, data=dataset.describe()))

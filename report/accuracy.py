@@ -8,7 +8,7 @@ from rich.table import Table
 
 from fusescope.graph.units import count, plural
 from fusescope.quant.evaluate import Evaluation, ModelAccuracy, PairedDifference, Proportion
-from fusescope.quant.sensitivity import SiteSensitivity
+from fusescope.quant.sensitivity import IMAGES_FOR_ALL, SiteSensitivity
 from fusescope.quant.statistics import FEWEST_DISCORDANT, LEVEL
 from fusescope.report.documents import header
 from fusescope.report.markdown_text import bullets, code, table, text
@@ -45,17 +45,12 @@ def verdict_sentence(pair: PairedDifference) -> str:
     """Say in one plain sentence how two models differ in top-1, and how sure one can be of that."""
     first, second, images = pair.first, pair.second, plural(pair.images, "image")
     interval = f"{_points(pair.low, pair, signed=True)} to {_points(pair.high, pair, signed=True)} points"
-    if not pair.first_only + pair.second_only:
-        return (
-            f"{second} and {first} are right on the same of {images}, none lost and none gained: "
-            f"the true difference is {interval}, with {CONFIDENCE} confidence."
-        )
     moved = f"{count(pair.first_only)} lost, {count(pair.second_only)} gained"
     if pair.first_only == pair.second_only:
-        return (
-            f"{second} and {first} are right on equally many of {images} ({moved}): "
-            f"the true difference is {interval}, with {CONFIDENCE} confidence."
-        )
+        tie = f"{second} is right on as many of {images} as {first} ({moved})"
+        if not pair.first_only:
+            tie = f"{second} is right on the very images that {first} is right on, of {images} ({moved})"
+        return f"{tie}: the true difference is {interval}, with {CONFIDENCE} confidence."
     way = "worse" if pair.points < 0 else "better"
     seen = f"{second} is {_points(abs(pair.points), pair)} points {way} than {first} on {images} ({moved})"
     chance = f"models that are equally good differ this much in {_share(pair.p)} of all tries"
@@ -187,7 +182,8 @@ def sensitivity_cells(
     sites: Sequence[SiteSensitivity],
 ) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
     """Shape the sites into the header and the rows of a table; the tensor and its readers come first."""
-    columns = ("tensor", "readers", "signal to noise, few images", "signal to noise", "agrees", "top-1 points", "p")
+    few, every = f"signal to noise, {IMAGES_FOR_ALL} images", "all images"
+    columns = ("tensor", "readers", few, every, "same class", "top-1 points", "p")
     tried = any(site.alone for site in sites)
     rows = []
     for site in sites:
@@ -213,7 +209,7 @@ def _alone(site: SiteSensitivity) -> tuple[str, ...]:
 _SHARES: Mapping[str, Callable[[ModelAccuracy], Proportion | None]] = {
     "top-1": lambda model: model.top1,
     "top-5": lambda model: model.top5,
-    "same class as the reference": lambda model: model.agreement,
+    "same class as reference": lambda model: model.agreement,
 }
 """The shares of a model, by the title of their column."""
 
@@ -226,7 +222,7 @@ def _terminal_table(header: Sequence[str], rows: Iterable[Sequence[str]], *, tit
 
 
 def _proportion(share: Proportion | None) -> str:
-    return NOT_KNOWN if share is None else f"{share.percent:.2f} % ({share.low:.2f} to {share.high:.2f})"
+    return NOT_KNOWN if share is None else f"{share.percent:.2f} % ({share.low:.1f} to {share.high:.1f})"
 
 
 def _decibels(ratio: float | None, differs: bool) -> str:
