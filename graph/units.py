@@ -11,6 +11,19 @@ def mebibytes(size: int | None, *, signed: bool = False) -> str:
     return _scaled(size, {"MiB": 2**20, "KiB": 2**10, "B": 1}, signed=signed)
 
 
+def microseconds(time_us: float | None, *, signed: bool = False) -> str:
+    """Microseconds with three digits or more; ``-`` where not known."""
+    if time_us is None or time_us != time_us:  # noqa: PLR0124 - NaN is the value that differs from itself
+        return "-"
+    digits = 0 if abs(time_us) >= 100 else 1 if abs(time_us) >= 10 else 2
+    return f"{time_us:{'+' if signed and time_us else ''},.{digits}f} us"
+
+
+def percent(share: float | None) -> str:
+    """A share as percent; ``-`` where not known."""
+    return "-" if share is None or share != share else f"{100 * share:.1f} %"  # noqa: PLR0124 - as above
+
+
 def count(number: int, *, signed: bool = False) -> str:
     """A count with a thousands separator, and its sign if asked for."""
     return f"{number:{'+' if signed and number else ''},d}"

@@ -24,7 +24,7 @@ from fusescope.profiler.kinds import GROUPS
 from fusescope.profiler.releases.matrix import Change, FusionMatrix
 from fusescope.profiler.tables import LAYER_COLUMNS, SITE_COLUMNS
 from fusescope.profiler.verdicts import VERDICTS
-from fusescope.report import figures, panels, plots, shaping
+from fusescope.report import caveats, figures, panels, plots, shaping
 from fusescope.report.documents import explanation_document, header, records
 from fusescope.report.palette import GROUP_COLORS, PREDICTION_COLORS, VERDICT_COLORS
 from fusescope.report.releases import by_pattern, grouped_changes
@@ -74,6 +74,7 @@ def render_html(explanations: Sequence[Explanation], *, title: str) -> str:
         group_colors=GROUP_COLORS,
         panels=panels,
         shaping=shaping,
+        caveats=caveats,
         units=units,
     )
     return page.encode("utf-8", "replace").decode("utf-8")  # a dump may hold bytes that are no text

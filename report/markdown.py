@@ -11,11 +11,11 @@ import pandas as pd
 
 from fusescope import __version__
 from fusescope.graph.rules import PREDICTIONS
-from fusescope.graph.units import count, megabytes, plural
+from fusescope.graph.units import count, megabytes, microseconds, plural
 from fusescope.profiler.explanation import Explanation, Finding, Side
 from fusescope.profiler.run import Provenance
 from fusescope.profiler.verdicts import VERDICTS
-from fusescope.report import shaping
+from fusescope.report import caveats, shaping
 from fusescope.report.documents import records
 from fusescope.report.markdown_text import bullets, code, fenced, names, shortened, sourced, table, text
 from fusescope.report.redo import rebuilding, release_checks
@@ -79,7 +79,7 @@ def _summary(study: _Study) -> Iterator[str]:
     yield bullets(f"{label}: {text(shaping.answer(explanation))}" for label, _, explanation in study.pairs())
     said = dict.fromkeys(line for each in study.explanations for line in (each.observed, each.expected) if line)
     yield from (f"{text(line[0].upper() + line[1:])}." for line in said)
-    if warnings := dict.fromkeys(line for each in study.explanations for line in shaping.cautions(each)):
+    if warnings := dict.fromkeys(line for each in study.explanations for line in caveats.cautions(each)):
         yield "\n>\n".join(f"> {text(line)}" for line in warnings)
     yield "### Decision"
     yield bullets(_decision(study))
@@ -169,13 +169,11 @@ def _method(study: _Study) -> Iterator[str]:
             )
         )
     yield table(header, rows, left=len(header))
-    models = ((study.label(place), side.provenance) for place, side in enumerate(study.sides))
-    yield "The ONNX models, as they were compiled:"
-    yield table(
-        ("engine", "model", "SHA-256"),
-        [(label, code(origin.model_name), code(origin.model_sha256)) for label, origin in models],
-        left=3,
-    )
+    origins = ((study.label(place), side.provenance) for place, side in enumerate(study.sides))
+    models = [(label, code(each.model_name), code(each.model_sha256)) for label, each in origins if each.model_name]
+    if models:
+        yield "The ONNX models, as they were compiled:"
+        yield table(("engine", "model", "SHA-256"), models, left=3)
     yield bullets(
         (
             "Kernels, dtypes and bytes are read from the layers that each engine lists. A kernel is a layer that runs "
@@ -234,11 +232,14 @@ def _speed(study: _Study) -> Iterator[str]:
             side.latency.source if side.latency else "-",
             f"{side.layer_time.total_ms:.3f}" if side.layer_time else "-",
             side.layer_time.source if side.layer_time else "-",
+            microseconds(side.profile_overhead_us),
         )
         for place, side in enumerate(study.sides)
     ]
     yield "### Speed"
-    yield table(("engine", "median latency, ms", "source", "sum of layer times, ms", "source"), rows)
+    yield table(
+        ("engine", "median latency, ms", "source", "sum of layer times, ms", "source", "overhead per layer"), rows
+    )
     yield "The sum of layer times is not the latency: a profiler adds to every layer."
 
 
@@ -266,12 +267,13 @@ def _why(study: _Study) -> Iterator[str]:
 
 def _groups(explanation: Explanation) -> str:
     sides = list(dict.fromkeys(explanation.groups.columns.get_level_values(0)))
+    timed = shaping.is_timed(explanation)
     rows = []
     for group in shaping.shown_groups(explanation):
         cells = [explanation.groups.loc[group, side] for side in sides]
-        pairs = ((count(int(each["kernels"])), megabytes(int(each["bytes"]))) for each in cells)
-        rows.append((group, *(cell for pair in pairs for cell in pair)))
-    figures = [figure if len(sides) == 1 else f"{side} {figure}" for side in sides for figure in ("kernels", "traffic")]
+        rows.append((group, *(cell for each in cells for cell in shaping.group_figures(each, timed=timed))))
+    names = ("kernels", "traffic", *(("time", "share", "share net") if timed else ()))
+    figures = [figure if len(sides) == 1 else f"{side} {figure}" for side in sides for figure in names]
     return table(("group", *figures), rows)
 
 
@@ -300,10 +302,11 @@ def _findings(findings: Sequence[Finding]) -> Iterator[str]:
     shown = [finding for finding in findings if finding.key != "growth"]  # the tables above say it
     if not shown:
         return
-    yield "### Findings, most bytes first"
+    yield f"### Findings, most {'time' if any(finding.time_us for finding in shown) else 'bytes'} first"
     for number, finding in enumerate(shown, start=1):
         yield f"#### {number}. {text(finding.title)}"
-        yield f"{plural(finding.kernels, 'kernel')}, {megabytes(finding.bytes)}. {text(finding.detail)}"
+        spent = "" if finding.time_us is None else f", {microseconds(finding.time_us)}"
+        yield f"{plural(finding.kernels, 'kernel')}, {megabytes(finding.bytes)}{spent}. {text(finding.detail)}"
         yield bullets(_evidence(finding))
 
 
@@ -345,7 +348,7 @@ def _not_measured(study: _Study) -> Iterator[str]:
     runtimes = {origin.runtime for origin in origins}
     targets = ", ".join(sorted({text(origin.target) for origin in origins}))
     batches = ", ".join(str(batch) for batch in sorted({origin.batch or 0 for origin in origins} - {0})) or "-"
-    gaps = [f"{label}: {text(what)}" for label, _, each in study.pairs() for what in shaping.gaps(each.coverage)]
+    gaps = [f"{label}: {text(what)}" for label, _, each in study.pairs() for what in caveats.gaps(each.coverage)]
     yield bullets(
         [
             *([] if study.is_timed else ["Time: no GPU was used, so there is no latency and no layer time."]),

@@ -8,8 +8,8 @@ from typing import Any
 import pandas as pd
 
 from fusescope.graph.rules import PREDICTIONS
-from fusescope.graph.units import count, mebibytes, megabytes, plural
-from fusescope.profiler.explanation import Coverage, Explanation, Finding, QuantizeCost, Side
+from fusescope.graph.units import count, mebibytes, megabytes, microseconds, percent, plural
+from fusescope.profiler.explanation import Explanation, Finding, QuantizeCost, Side
 from fusescope.profiler.kinds import GROUPS
 from fusescope.profiler.verdicts import VERDICTS
 
@@ -161,7 +161,7 @@ def answer(explanation: Explanation) -> str:
     else:
         kernels += " kernel" if side.kernels == 1 else " kernels"
     if not cost.sites:
-        return f"The engine runs {kernels} and moves {moved}: no tensor of its graph is quantized."
+        return f"The engine runs {kernels} and moves {moved}: {_without_sites(explanation)}"
     formats = " and ".join(text.upper() for text in sorted(set(explanation.sites["format"])))
     alone, carrying = cost.kernels_alone, cost.kernels_carrying
     return (
@@ -169,6 +169,24 @@ def answer(explanation: Explanation) -> str:
         f"{count(side.weighted)} convolutions and gemms read 8-bit tensors. Its Quantizes sit in "
         f"{plural(carrying, 'kernel')}, {count(alone)} of which {'does' if alone == 1 else 'do'} nothing else."
     )
+
+
+def _without_sites(explanation: Explanation) -> str:
+    side, cost = explanation.quantized, explanation.quantize
+    in_8_bits = f"{count(side.weighted_in_8_bits)} of {count(side.weighted)} convolutions and gemms read 8-bit tensors"
+    match explanation.quantization:
+        case "implicit":
+            return f"{in_8_bits}. The compiler chose them: the model has no Quantize."
+        case "unknown":
+            return "the recording shows no element types, so that nothing can be said about quantization."
+        case "explicit" if not side.provenance.model_name:
+            return (
+                f"{in_8_bits}. {plural(cost.kernels_carrying, 'kernel writes', 'kernels write')} a quantized tensor, "
+                f"{count(cost.kernels_alone)} of which {'does' if cost.kernels_alone == 1 else 'do'} nothing else. "
+                "Why cannot be told without the ONNX model."
+            )
+        case _:
+            return "no tensor of its graph is quantized."
 
 
 def tiles(baseline: Side | None, side: Side) -> tuple[Tile, ...]:
@@ -203,7 +221,29 @@ def _clock_tiles(baseline: Side | None, side: Side) -> list[Tile]:
                 f"{side.layer_time.total_ms - total.total_ms:+.3f} ms" if total else "",
             )
         )
+    if side.profile_overhead_us is not None:
+        added = baseline.profile_overhead_us if baseline is not None else None
+        shown.append(
+            Tile(
+                "added by the profiler, per layer",
+                "" if added is None else microseconds(added),
+                microseconds(side.profile_overhead_us),
+                "",
+            )
+        )
     return shown
+
+
+def is_timed(explanation: Explanation) -> bool:
+    """Whether a profiler timed the layers of either engine."""
+    sides = (explanation.baseline, explanation.quantized)
+    return any(side is not None and side.layer_time is not None for side in sides)
+
+
+def group_figures(row: "pd.Series[Any]", *, timed: bool) -> tuple[str, ...]:
+    """Kernels and bytes of a group and, where a clock ran, its time and its shares of all, as they are written."""
+    times = (microseconds(row["time_us"]), percent(row["share"]), percent(row["net_share"])) if timed else ()
+    return count(int(row["kernels"])), megabytes(int(row["bytes"])), *times
 
 
 def waterfall(explanation: Explanation) -> tuple[Step, ...]:
@@ -296,10 +336,10 @@ class _Total:
 
 def _placed(layers: pd.DataFrame) -> Iterator[tuple[tuple[str, ...], bool, str, int]]:
     """Module path, whether it is a kernel, group and bytes of each layer that has any."""
-    columns = (layers[name] for name in ("work", "onnx_nodes", "kernel", "group", "traffic_bytes"))
-    for work, nodes, kernel, group, moved in zip(*columns, strict=True):
+    columns = (layers[name] for name in ("work", "onnx_nodes", "members", "kernel", "group", "traffic_bytes"))
+    for work, nodes, members, kernel, group, moved in zip(*columns, strict=True):
         if kernel or moved:
-            yield module_path(work or nodes), bool(kernel), group, int(moved)
+            yield module_path(work or nodes or members), bool(kernel), group, int(moved)
 
 
 def module_path(nodes: Sequence[str]) -> tuple[str, ...]:
@@ -323,35 +363,3 @@ def told(steps: Iterable[Step]) -> str:
         f"{step.label} {count(step.kernels, signed=True)} kernels, {megabytes(step.bytes, signed=True)}"
         for step in steps
     )
-
-
-def cautions(explanation: Explanation) -> tuple[str, ...]:
-    """What the first screen must warn of: weights and scales that are not the trained model's, and gaps."""
-    found = []
-    for side in (explanation.baseline, explanation.quantized):
-        if side is None:
-            continue
-        if side.provenance.weights != "as given":
-            found.append(f"Weights are {side.provenance.weights}.")
-        if side.provenance.scales.startswith("uncalibrated"):
-            found.append(f"Activation scales are {side.provenance.scales}.")
-    if missing := gaps(explanation.coverage):
-        found.append(f"Not all of the engine is understood: {'; '.join(missing)}.")
-    return tuple(dict.fromkeys(found))
-
-
-def gaps(coverage: Coverage) -> dict[str, tuple[str, ...]]:
-    """What fusescope did not understand of an engine, in words, with its items; empty if it understood all."""
-    lists = {
-        ("line of the dump could not be read", "lines of the dump could not be read"): coverage.unread_lines,
-        ("layer kind is unknown", "layer kinds are unknown"): coverage.unknown_kinds,
-        ("element type is unknown", "element types are unknown"): coverage.unknown_dtypes,
-        ("named ONNX node is not in the graph", "named ONNX nodes are not in the graph"): coverage.foreign_nodes,
-    }
-    found = {plural(len(items), *words): items for words, items in lists.items() if items}
-    if unsized := coverage.unsized_tensors:
-        found[plural(unsized, "tensor has", "tensors have") + " no known size and are not in the bytes"] = ()
-    if rest := coverage.layers - coverage.attributed_layers:
-        moved = coverage.traffic_bytes - coverage.attributed_bytes
-        found[f"{plural(rest, 'layer')} of unknown work, {megabytes(moved)} of traffic"] = ()
-    return found

@@ -10,11 +10,12 @@ from rich.table import Table
 
 from fusescope.graph.rules import Prediction
 from fusescope.graph.sites import QuantizeSite
-from fusescope.graph.units import count, mebibytes, megabytes, plural, printable
+from fusescope.graph.units import count, mebibytes, megabytes, microseconds, plural, printable
 from fusescope.profiler.explanation import Coverage, Explanation, Finding, Side
 from fusescope.profiler.verdicts import VERDICTS
+from fusescope.report.caveats import gaps
 from fusescope.report.documents import records
-from fusescope.report.shaping import answer, gaps, tiles
+from fusescope.report.shaping import answer, group_figures, is_timed, tiles
 
 _FINDINGS_SHOWN = 6
 _NODES_SHOWN = 3
@@ -29,6 +30,7 @@ def print_explanation(explanation: Explanation) -> None:
     console.print(_groups(explanation))
     if explanation.quantize.sites:
         _print_quantizes(explanation, console)
+    _print_conversions(explanation, console)
     _print_findings(explanation.findings, console)
     if explanation.expected:
         console.print(f"\n[dim]{as_text(explanation.expected)}[/dim]")
@@ -118,6 +120,8 @@ def _print_heading(explanation: Explanation, console: Console) -> None:
     console.print(f"[dim]weights: {as_text(origin.weights)}[/dim]")
     if origin.scales:
         console.print(f"[dim]activation scales: {as_text(origin.scales)}[/dim]")
+    for warning in explanation.warnings:
+        console.print(f"[yellow]{as_text(warning)}[/yellow]")
     console.print(f"\n{as_text(answer(explanation))}\n")
 
 
@@ -132,15 +136,35 @@ def _balance(baseline: Side | None, quantized: Side) -> Table:
 
 def _groups(explanation: Explanation) -> Table:
     sides = list(dict.fromkeys(explanation.groups.columns.get_level_values(0)))
-    headers = [f"{side} {figure}" for side in sides for figure in ("kernels", "bytes")]
-    table = plain_table("group", *headers, title="\nKernels and bytes by group")
+    timed = is_timed(explanation)
+    columns = ("kernels", "bytes", *(("time", "share", "share net") if timed else ()))
+    headers = [figure if len(sides) == 1 else f"{side} {figure}" for side in sides for figure in columns]
+    what = "Kernels, bytes and time by group" if timed else "Kernels and bytes by group"
+    table = plain_table("group", *headers, title=f"\n{what}")
     for group in explanation.groups.index:
         cells = {side: explanation.groups.loc[group, side] for side in sides}
-        if not any(row["kernels"] for row in cells.values()):
-            continue
-        figures = [(count(int(row["kernels"])), megabytes(int(row["bytes"]))) for row in cells.values()]
-        table.add_row(str(group), *(figure for pair in figures for figure in pair))
+        if any(row["kernels"] for row in cells.values()):
+            figures = (figure for row in cells.values() for figure in group_figures(row, timed=timed))
+            table.add_row(str(group), *figures)
     return table
+
+
+def _print_conversions(explanation: Explanation, console: Console) -> None:
+    """Changes of format and, where the compiler chose what runs in 8 bits, of element type."""
+    if not explanation.reformats.empty and is_timed(explanation):
+        table = plain_table("change of format", "kernels", "bytes", "time", title="\nChanges of format")
+        for row in records(explanation.reformats):
+            figures = (count(row["kernels"]), megabytes(row["bytes"]), microseconds(row["time_us"]))
+            table.add_row(as_text(row["why"]), *figures)
+        console.print(table)
+    if explanation.quantization == "implicit":
+        table = plain_table(
+            "reads", "writes", "group", "kernels", "bytes", "time", title="\nWhere element types change", left=3
+        )
+        for row in records(explanation.transitions):
+            texts = (as_text(row[key]) for key in ("read", "written", "group"))
+            table.add_row(*texts, count(row["kernels"]), megabytes(row["bytes"]), microseconds(row["time_us"]))
+        console.print(table)
 
 
 def _print_quantizes(explanation: Explanation, console: Console) -> None:
@@ -148,7 +172,8 @@ def _print_quantizes(explanation: Explanation, console: Console) -> None:
     console.print(
         f"\n[bold]{plural(cost.sites, 'Quantize site')}[/bold] in {plural(cost.kernels_carrying, 'kernel')}. "
         f"What quantizing costs lies between the {cost.kernels_alone} that do nothing else "
-        f"({megabytes(cost.bytes_alone)}) and all {cost.kernels_carrying} ({megabytes(cost.bytes_carrying)})."
+        f"({_cost(cost.bytes_alone, cost.time_alone_us)}) and all {cost.kernels_carrying} "
+        f"({_cost(cost.bytes_carrying, cost.time_carrying_us)})."
     )
     shown = [verdict for verdict in VERDICTS if cost.verdicts[verdict]]
     table = plain_table("reason", "sites", *shown, "kernels", "bytes")
@@ -160,13 +185,18 @@ def _print_quantizes(explanation: Explanation, console: Console) -> None:
         console.print(f"[dim]{verdict}: {VERDICTS[verdict]}[/dim]")
 
 
+def _cost(moved: int, time_us: float | None) -> str:
+    return megabytes(moved) if time_us is None else f"{megabytes(moved)}, {microseconds(time_us)}"
+
+
 def _print_findings(findings: Sequence[Finding], console: Console) -> None:
     findings = [finding for finding in findings if finding.key != "growth"]  # the balance above says it
     if not findings:
         return
-    console.print("\n[bold]Findings[/bold], most bytes first; they overlap")
+    ranked = "time" if any(finding.time_us for finding in findings) else "bytes"
+    console.print(f"\n[bold]Findings[/bold], most {ranked} first; they overlap")
     for number, finding in enumerate(findings[:_FINDINGS_SHOWN], start=1):
-        console.print(f"{number}. [bold]{as_text(finding.title)}[/bold] ({megabytes(finding.bytes)})")
+        console.print(f"{number}. [bold]{as_text(finding.title)}[/bold] ({_cost(finding.bytes, finding.time_us)})")
         _indented(as_text(finding.detail), console)
         if finding.nodes:
             more = f" and {len(finding.nodes) - _NODES_SHOWN} more" if len(finding.nodes) > _NODES_SHOWN else ""

@@ -178,7 +178,7 @@ def _groups(layers: pd.DataFrame) -> pd.DataFrame:
             "layers": len(members),
             "kernels": int(members["kernel"].sum()),
             "bytes": int(members["traffic_bytes"].sum()),
-            "floor_us": None,
+            **dict.fromkeys(("floor_us", "time_us", "net_us", "share", "net_share"), float("nan")),
         }
     return pd.DataFrame.from_dict(rows, orient="index")
 

@@ -9,12 +9,11 @@ from hypothesis import strategies as st
 
 from fusescope.profiler.explanation import Coverage, Explanation, Latency, LayerTime
 from fusescope.profiler.tables import LAYER_COLUMNS
+from fusescope.report.caveats import cautions, gaps
 from fusescope.report.shaping import (
     Step,
     Tile,
     answer,
-    cautions,
-    gaps,
     gather,
     module_path,
     modules,
