@@ -20,6 +20,7 @@ from fusescope.cli.options import FILE, force_option, say
 @click.option("--batch", type=click.IntRange(1), default=1, show_default=True, help="Batch size.")
 @click.option("--image-size", type=click.IntRange(1), help="Height and width; the model's own by default.")
 @click.option("--pretrained", is_flag=True, help="Take timm's trained weights from the hub.")
+@click.option("--revision", metavar="NAME", help="Branch, tag or commit of the trained weights.")
 @click.option("--weights", type=FILE, help="Take the weights from this file.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of random weights and statistics.")
 @click.option("--strip-weights", is_flag=True, help="Write a structure-only file: small, no values.")
@@ -31,6 +32,7 @@ def command(
     batch: int,
     image_size: int | None,
     pretrained: bool,
+    revision: str | None,
     weights: Path | None,
     seed: int,
     strip_weights: bool,
@@ -40,7 +42,8 @@ def command(
 
     BatchNorm is folded, nodes are named by their module path, the exporter's metadata is left out. Weights and
     BatchNorm statistics are seeded random unless `--pretrained` or `--weights` is given, so that the structure
-    (every convolution with a bias) is that of the trained model.
+    (every convolution with a bias) is that of the trained model. The file says where the weights come from, with
+    the commit of trained ones, and how a timm model's images are prepared.
     """
     from fusescope.graph.files import refuse_existing, write_bytes
     from fusescope.graph.structure import strip
@@ -54,6 +57,7 @@ def command(
         batch=batch,
         shape=shape,
         pretrained=pretrained,
+        revision=revision,
         weights=weights,
         seed=seed,
     )

@@ -6,12 +6,12 @@ Flatten). The newer exporter names them `node_Conv_4560`, bakes the batch into a
 HRNet-W18 instead of 12.
 """
 
+import hashlib
 import importlib
 import io
 import textwrap
 import warnings
 from collections.abc import Iterable
-from difflib import get_close_matches
 from itertools import pairwise
 from pathlib import Path
 from pickle import UnpicklingError
@@ -21,7 +21,11 @@ import onnx
 
 from fusescope.graph.errors import UserError
 from fusescope.graph.names import name_nodes
+from fusescope.graph.structure import WEIGHTS
+from fusescope.quant.extras import needs
 from fusescope.quant.half import to_half
+from fusescope.quant.preprocessing import MODES, check_timm_name, configured, record_preprocessing
+from fusescope.quant.pretrained import trained
 
 if TYPE_CHECKING:
     import torch
@@ -40,6 +44,7 @@ def export(
     shape: tuple[int, ...] | None = None,
     batch: int = 1,
     pretrained: bool = False,
+    revision: str | None = None,
     weights: Path | None = None,
     seed: int = 0,
     opset: int = OPSET,
@@ -55,7 +60,8 @@ def export(
         dtype: The dtype of weights, activations, input and output.
         shape: The shape of one sample, as in `(3, 224, 224)`; by default the timm model's own, else that.
         batch: The first dimension of the input.
-        pretrained: Download timm's trained weights.
+        pretrained: Download timm's trained weights from the hub.
+        revision: A branch, tag or commit of them; by default the main branch. The model's metadata say the commit.
         weights: A checkpoint file (`.pth`, `.safetensors`) to load instead.
         seed: Of the random weights; not used otherwise.
         opset: The ONNX opset.
@@ -67,17 +73,20 @@ def export(
         UserError: torch or timm is missing, the name is unknown, the weights cannot be had, or the model does
             not run on this shape or cannot be exported.
     """
-    torch = _needs("torch")
+    torch = needs("torch", "exporting")
     if pretrained and weights is not None:
         raise UserError("pretrained weights and a weights file exclude each other", remedy="give one of them")
+    if revision is not None and not pretrained:
+        raise UserError("a revision is one of pretrained weights", where=revision, remedy="pass --pretrained too")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        net = _make(model, pretrained=pretrained).eval()
+        net, origin = _make(model, pretrained=pretrained, revision=revision, seed=seed)
+        net.eval()
         config = getattr(net, "pretrained_cfg", {})
         shape = shape or tuple(config.get("input_size", (3, 224, 224)))
         sample = torch.randn(batch, *shape)
         if weights is not None:
-            _load(net, weights)
+            origin = _load(net, weights)
         elif not pretrained:
             _randomise_norms(net, torch.randn(2, *shape), model)
         proto = _export(net, sample, opset, model)
@@ -86,42 +95,25 @@ def export(
     _name_weights(proto.graph)
     _drop_traces(proto)
     name_nodes(proto)
+    proto.metadata_props.add(key=WEIGHTS, value=origin)
+    if config and len(shape) == 3 and shape[0] in MODES:
+        record_preprocessing(proto, configured(config, shape))
     if dtype == "float16":
         proto = to_half(proto)
     onnx.checker.check_model(proto, full_check=True)
     return proto
 
 
-def _needs(module: str) -> Any:
-    """Import a module of the extra `quantize`, or say how to get it."""
-    try:
-        return importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        raise UserError(
-            f"exporting needs {module}, which is not installed", remedy='pip install "fusescope[quantize]"'
-        ) from error
-
-
-def _make(model: str, *, pretrained: bool) -> "torch.nn.Module":
+def _make(model: str, *, pretrained: bool, revision: str | None, seed: int) -> "tuple[torch.nn.Module, str]":
+    """Make a model, and say where its weights come from."""
     if ":" in model:
         if pretrained:
             raise UserError("only timm models have pretrained weights", where=model, remedy="pass --weights FILE")
-        return _call(model)
-    timm = _needs("timm")
-    if not timm.is_model(model):
-        near = get_close_matches(model, timm.list_models(), n=3)
-        remedy = f"did you mean {', '.join(near)}?" if near else "timm.list_models() lists the names"
-        raise UserError("no timm model has this name", where=model, remedy=remedy)
+        return _call(model), f"values of {model}, seed {seed}"
+    check_timm_name(model)
     if not pretrained:
-        return timm.create_model(model)  # type: ignore[no-any-return]
-    try:
-        return timm.create_model(model, pretrained=True)  # type: ignore[no-any-return]
-    except (OSError, RuntimeError, ValueError) as error:  # of the hub, of urllib and of timm, in that order
-        raise UserError(
-            f"the pretrained weights could not be downloaded ({type(error).__name__})",
-            where=model,
-            remedy="get the checkpoint on a machine that reaches the hub and pass it as --weights FILE",
-        ) from error
+        return needs("timm", "exporting").create_model(model), f"seeded values, seed {seed}"
+    return trained(model, revision)
 
 
 def _call(path: str) -> "torch.nn.Module":
@@ -132,21 +124,24 @@ def _call(path: str) -> "torch.nn.Module":
         raise UserError(
             f"cannot make a model ({error})", where=path, remedy="name a callable that needs no arguments"
         ) from error
-    if not isinstance(net, _needs("torch").nn.Module):
+    if not isinstance(net, needs("torch", "exporting").nn.Module):
         raise UserError(f"returned a {type(net).__name__}, not a torch.nn.Module", where=path)
     return net  # type: ignore[no-any-return]
 
 
-def _load(net: "torch.nn.Module", weights: Path) -> None:
+def _load(net: "torch.nn.Module", weights: Path) -> str:
+    """Load a checkpoint, and say which it is."""
     if not weights.is_file():
         raise UserError("does not exist", where=weights, remedy="name a .pth or .safetensors file")
-    models, broken = _needs("timm.models"), _needs("safetensors").SafetensorError
+    models, broken = needs("timm.models", "exporting"), needs("safetensors", "exporting").SafetensorError
     try:
         models.load_checkpoint(net, str(weights), weights_only=True)
     except (OSError, EOFError, LookupError, RuntimeError, ValueError, UnpicklingError, broken) as error:
         reason = textwrap.shorten(f"{type(error).__name__}: {error}", 160)
         remedy = "give a checkpoint of this very model"
         raise UserError(f"cannot be loaded ({reason})", where=weights, remedy=remedy) from error
+    with weights.open("rb") as file:
+        return f"{weights.name}, SHA-256 {hashlib.file_digest(file, 'sha256').hexdigest()}"
 
 
 def _randomise_norms(net: "torch.nn.Module", sample: "torch.Tensor", model: str) -> None:
@@ -154,7 +149,7 @@ def _randomise_norms(net: "torch.nn.Module", sample: "torch.Tensor", model: str)
 
     Drawn statistics would not fit the weights, and HRNet's activations would leave the range of float16.
     """
-    torch = _needs("torch")
+    torch = needs("torch", "exporting")
     kinds = (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d, torch.nn.BatchNorm3d)
     norms = [module for module in net.modules() if isinstance(module, kinds)]
     for norm in norms:
@@ -179,7 +174,7 @@ def _run(net: "torch.nn.Module", sample: "torch.Tensor", model: str) -> None:
 
 
 def _export(net: "torch.nn.Module", sample: "torch.Tensor", opset: int, model: str) -> onnx.ModelProto:
-    torch = _needs("torch")
+    torch = needs("torch", "exporting")
     with torch.no_grad():
         _run(net, sample, model)
     file = io.BytesIO()
