@@ -70,8 +70,18 @@ def number_format(graph: ModelGraph, node: Node) -> str:
         return "fp8" if "FP8" in node.op else "int8"
     zero_point = node.inputs[2] if len(node.inputs) > 2 else ""
     codes = node.outputs[0] if node.op in ops.QUANTIZE else node.inputs[0]
+    if not zero_point and node.op in ops.DEQUANTIZE and (quantize := _quantizer(graph, codes)) is not None:
+        return number_format(graph, quantize)  # ModelOpt's torch exporter leaves wrong types of codes in the file
     dtype = (zero_point and graph.tensors[zero_point].dtype) or graph.tensors[codes].dtype
     return ops.FORMATS.get(dtype, dtype)
+
+
+def _quantizer(graph: ModelGraph, codes: str) -> Node | None:
+    """Return the Quantize that a tensor's codes are from, also across data movement."""
+    producer = graph.producer(codes)
+    while producer is not None and producer.op in ops.COMMUTES:
+        producer = graph.producer(producer.inputs[0])
+    return producer if producer is not None and producer.op in ops.QUANTIZE else None
 
 
 def weight_granularity(graph: ModelGraph, node: Node) -> str | None:

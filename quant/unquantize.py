@@ -129,11 +129,13 @@ class _Stripper:
                 nodes.append(node)
         nodes += [self._output(value.name) for value in self._graph.output if value.name in self._base]
         replace_all(self._graph.node, nodes)
-        tensors = self._known.tensors
-        gone = {value.name for value in self._graph.value_info if tensors[value.name].dtype not in HIGH_PRECISION_NAMES}
-        gone |= self._base.keys()
-        replace_all(self._graph.value_info, [value for value in self._graph.value_info if value.name not in gone])
+        replace_all(self._graph.value_info, [value for value in self._graph.value_info if self._is_true(value.name)])
         drop_unread(self._graph, self._unread)
+
+    def _is_true(self, tensor: str) -> bool:
+        """Whether what the file says of a tensor's type holds without Q/DQ nodes; tools leave such words behind too."""
+        known = self._known.tensors.get(tensor)
+        return known is not None and known.dtype in HIGH_PRECISION_NAMES and tensor not in self._base
 
     def _of(self, tensor: str) -> str:
         """Return the tensor in high precision that stands for one."""

@@ -7,7 +7,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from fusescope.graph.model import ModelGraph, graph_of
-from fusescope.graph.sites import QuantizeSite, conv_precision, quantize_sites
+from fusescope.graph.sites import QuantizeSite, conv_precision, number_format, quantize_sites
 
 
 def only_site(graph: ModelGraph) -> QuantizeSite:
@@ -239,6 +239,21 @@ def test_modelopt_operations(net: Any) -> None:
     graph = graph_of(helper.make_model(helper.make_graph(net.nodes, "g", net.inputs, [], net.initializers.values())))
     assert (only_site(graph).format, only_site(graph).readers) == ("fp8", ("conv",))
     assert conv_precision(graph, graph.nodes["conv"]) == "fp8"
+
+
+def test_codes_whose_type_the_file_has_wrong(net: Any) -> None:
+    """ModelOpt's torch exporter leaves codes declared as uint8 behind; a Dequantize reads what its Quantize wrote."""
+    net.input("x")
+    value = net.quantize("x")
+    del net.nodes[-1].input[2]
+    for node in net.nodes:
+        node.domain = "trt"
+    net.op("Relu", value, name="read")
+    proto = helper.make_model(helper.make_graph(net.nodes, "g", net.inputs, [], net.initializers.values()))
+    proto.graph.value_info.append(helper.make_tensor_value_info("x_q", TensorProto.UINT8, [1, 8, 16, 16]))
+    graph = graph_of(proto)
+    assert graph.tensors["x_q"].dtype == "uint8"
+    assert only_site(graph).format == number_format(graph, graph.nodes["x_dq"]) == "fp8"
 
 
 @pytest.mark.parametrize(
