@@ -12,6 +12,7 @@ import io
 import textwrap
 import warnings
 from collections.abc import Iterable
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from pickle import UnpicklingError
@@ -73,7 +74,47 @@ def export(
         UserError: torch or timm is missing, the name is unknown, the weights cannot be had, or the model does
             not run on this shape or cannot be exported.
     """
+    loaded = load_model(model, shape=shape, pretrained=pretrained, revision=revision, weights=weights, seed=seed)
     torch = needs("torch", "exporting")
+    proto = _export(loaded.net, torch.zeros(batch, *loaded.shape), opset, model)
+    _drop_identities(proto.graph)
+    _lift_constants(proto.graph)
+    _name_weights(proto.graph)
+    _drop_traces(proto)
+    name_nodes(proto)
+    proto.metadata_props.add(key=WEIGHTS, value=loaded.origin)
+    config = getattr(loaded.net, "pretrained_cfg", {})
+    if config and len(loaded.shape) == 3 and loaded.shape[0] in MODES:
+        record_preprocessing(proto, configured(config, loaded.shape))
+    if dtype == "float16":
+        proto = to_half(proto)
+    onnx.checker.check_model(proto, full_check=True)
+    return proto
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A torch model with its weights."""
+
+    net: "torch.nn.Module"
+    """The model, set to evaluation."""
+    shape: tuple[int, ...]
+    """The shape of one sample that it takes."""
+    origin: str
+    """Where its weights come from."""
+
+
+def load_model(
+    model: str,
+    *,
+    shape: tuple[int, ...] | None = None,
+    pretrained: bool = False,
+    revision: str | None = None,
+    weights: Path | None = None,
+    seed: int = 0,
+) -> LoadedModel:
+    """Make a torch model with the weights that `export` would export; arguments and errors are those of `export`."""
+    torch = needs("torch", "loading a torch model")
     if pretrained and weights is not None:
         raise UserError("pretrained weights and a weights file exclude each other", remedy="give one of them")
     if revision is not None and not pretrained:
@@ -84,24 +125,11 @@ def export(
         net.eval()
         config = getattr(net, "pretrained_cfg", {})
         shape = shape or tuple(config.get("input_size", (3, 224, 224)))
-        sample = torch.randn(batch, *shape)
         if weights is not None:
             origin = _load(net, weights)
         elif not pretrained:
             _randomise_norms(net, torch.randn(2, *shape), model)
-        proto = _export(net, sample, opset, model)
-    _drop_identities(proto.graph)
-    _lift_constants(proto.graph)
-    _name_weights(proto.graph)
-    _drop_traces(proto)
-    name_nodes(proto)
-    proto.metadata_props.add(key=WEIGHTS, value=origin)
-    if config and len(shape) == 3 and shape[0] in MODES:
-        record_preprocessing(proto, configured(config, shape))
-    if dtype == "float16":
-        proto = to_half(proto)
-    onnx.checker.check_model(proto, full_check=True)
-    return proto
+    return LoadedModel(net, shape, origin)
 
 
 def _make(model: str, *, pretrained: bool, revision: str | None, seed: int) -> "tuple[torch.nn.Module, str]":
