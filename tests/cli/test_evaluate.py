@@ -45,7 +45,7 @@ def test_a_variant(call: Callable[..., Any], tiny: Path, fp8: Path, data: Path, 
     """Tables and a sentence on stdout, progress on stderr; the counts are those of the models' own outputs."""
     called = call("evaluate", tiny, fp8, "--data", data)
     assert called.status == 0
-    assert "running 2 models on 24 images, in ONNX Runtime on the CPU" in called.err
+    assert "running 2 ONNX models on 24 images, in ONNX Runtime on the CPU" in called.err
     right = (onnx_runner(onnx.load(fp8))({"image": images}).argmax(axis=1) == np.load(data)["labels"]).sum()
     header, reference, variant = (line.split() for line in called.out.splitlines()[1:4])
     assert header[:2] == ["model", "top-1"]
@@ -133,3 +133,29 @@ def test_another_model(call: Callable[..., Any], tiny: Path, data: Path) -> None
     called = call("evaluate", tiny, "features.onnx", "--data", data)
     assert "error: features: gives outputs of shape [8, 16] where the reference gives [8, 10]" in called.err
     assert not called.out
+
+
+@pytest.mark.torch
+def test_a_torch_reference(call: Callable[..., Any], tmp_path: Path) -> None:
+    """The file that was exported with the same seed agrees with the torch model on every image."""
+    exported = ("export", "test_resnet.r160_in1k", "--image-size", "64", "-o", "net.onnx")
+    assert call(*exported).status == 0
+    images = np.random.default_rng(0).standard_normal((5, 3, 64, 64)).astype(np.float32)
+    np.savez(tmp_path / "data.npz", input=images)
+    called = call("evaluate", "net.onnx", "--reference-model", "test_resnet.r160_in1k", "--data", "data.npz", "--json")
+    assert called.status == 0
+    assert "in torch on the " in called.err
+    models = {model["name"]: model for model in json.loads(called.out)["models"]}
+    assert models["net"]["agreement"]["count"] == 5
+    assert models["net"]["snr_db"] > 80
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("a.onnx",), ("a.onnx", "b.onnx", "--pretrained"), ("a.onnx", "--reference-model", "m", "--sensitivity", 1)],
+)
+def test_wrong_usage(call: Callable[..., Any], arguments: tuple[object, ...]) -> None:
+    """A reference alone, weights of no torch model, and sites without a model to put them into."""
+    called = call("evaluate", *arguments, "--data", "data.npz")
+    assert called.status == 2
+    assert "Usage: fusescope evaluate" in called.err
