@@ -263,14 +263,14 @@ def _name_weights(graph: onnx.GraphProto) -> None:
     taken = {tensor.name for tensor in graph.initializer}
     for node in graph.node:
         for name, role in zip(node.input[1:3], ("weight", "bias"), strict=False):
-            new = f"{_module_path(node.name)}.{role}"
+            new = f"{module_path(node.name)}.{role}"
             if name in taken and name.startswith("onnx::") and name not in names and new not in taken:
                 names[name] = new
                 taken.add(new)
     _rename(graph, names)
 
 
-def _module_path(node: str) -> str:
+def module_path(node: str) -> str:
     """Return the torch module path of a node: `stage2.0.conv1` for `/stage2/stage2.0/conv1/Conv`."""
     scopes = node.strip("/").split("/")[:-1]
     return ".".join(scope for scope, inner in pairwise([*scopes, ""]) if not inner.startswith(f"{scope}."))
