@@ -22,33 +22,38 @@ MARK = "study.toml"
 @force_option
 @json_option
 def command(config: Path, output: Path | None, force: bool, as_json: bool) -> None:
-    """Do all that CONFIG, a TOML file, asks for: quantize, compile every variant and batch, explain.
+    """Do all that CONFIG, a TOML file, asks for: calibrate, quantize, compile, explain and evaluate every variant.
 
     Writes report.html, study.md and study.json into the study's folder. A study that was stopped goes on where it was:
     engines that were built by the same request are kept. With --force all are built again.
     """
     from dataclasses import asdict
 
+    from fusescope.graph.external import load_with_weights
     from fusescope.graph.files import write_text
+    from fusescope.report.accuracy import evaluation_document, print_accuracy
     from fusescope.report.documents import study_document
     from fusescope.report.html import render_html
     from fusescope.report.markdown import render_markdown
     from fusescope.report.terminal import print_comparison, print_explanation
     from fusescope.study.config import read_config
+    from fusescope.study.data import StudyData
     from fusescope.study.plan import plan
     from fusescope.study.runner import run_study
 
     asked = read_config(config)
-    jobs = plan(asked)
     folder = output or Path("studies") / config.stem
+    images = None if asked.data is None else StudyData(asked.data, load_with_weights(asked.model), folder)
+    jobs = plan(asked, "" if images is None else images.request)
     _claim(folder, config, force=force)
     with _progress() as progress:
-        result = run_study(asked, jobs, folder, force=force, progress=progress)
+        result = run_study(asked, jobs, folder, force=force, progress=progress, data=images)
     data, report, text = folder / "study.json", folder / "report.html", folder / "study.md"
     written = [data, *([report, text] if result.explanations else [])]
     failures = [asdict(failure) for failure in result.failures]
     lines = [f"{failure.variant}, batch {failure.batch}: {failure.error}" for failure in result.failures]
-    document = study_document(asked.title, result.explanations, failures, [*written, *result.runs])
+    accuracy = None if result.accuracy is None else evaluation_document(result.accuracy)
+    document = study_document(asked.title, result.explanations, failures, [*written, *result.runs], accuracy)
     write_text(data, dumps(document))
     if result.explanations:
         write_text(report, render_html(result.explanations, title=asked.title))
@@ -60,6 +65,8 @@ def command(config: Path, output: Path | None, force: bool, as_json: bool) -> No
         print_comparison(result.explanations)
         for explanation in result.explanations:
             print_explanation(explanation)
+        if result.accuracy is not None:
+            print_accuracy(result.accuracy)
     for line in lines:
         say(f"error: {line}")
     say(f"wrote {', '.join(map(str, written))}")
@@ -104,7 +111,7 @@ def _progress() -> Iterator["Progress"]:
         def progress(name: str, state: str) -> None:
             if name not in tasks:
                 tasks[name] = bars.add_task("", start=False, total=1, engine=name, state=state)
-            if state == "compiling":
+            if state in {"compiling", "calibrating", "evaluating"}:
                 bars.start_task(tasks[name])
             finished = state in {"done", "failed", "kept"}
             bars.update(tasks[name], state=state, completed=1 if finished else 0)

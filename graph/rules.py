@@ -5,8 +5,8 @@ Two tables, easy to add to: `READER_RULES` says which convs and gemms cannot run
 targets that it holds for. Nothing here is an observation of an engine.
 """
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from fusescope.graph.collector import without_collector
@@ -70,6 +70,8 @@ class Rule:
     """Runtimes that the rule holds for."""
     targets: frozenset[str] | None = None
     """SMs that the rule holds for; None for all."""
+    change: Mapping[str, str] = field(default_factory=dict)
+    """What to change in the recipe to try the remedy; empty if it is no change of a recipe."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,8 @@ class Prediction:
     """What to try; empty when nothing needs to be done."""
     lost_readers: tuple[str, ...] = ()
     """Readers that cannot run in 8 bits; all of them where the prediction is "lost"."""
+    change: Mapping[str, str] = field(default_factory=dict)
+    """What to change in the recipe to try the remedy; empty if it is no change of a recipe."""
 
 
 def predict(graph: ModelGraph, site: QuantizeSite, runtime: str = "tensorrt", target: str | None = None) -> Prediction:
@@ -112,7 +116,16 @@ def predict(graph: ModelGraph, site: QuantizeSite, runtime: str = "tensorrt", ta
     rule = next(rule for rule in RULES if _holds(rule, view) and rule.applies(view))
     kind = f"{site.producer_kind} output" if _is_weighted(view) else site.producer_kind
     reason = rule.reason.format(kind=kind, producer=site.producer_kind)
-    return Prediction(rule.prediction, rule.name, reason, rule.explanation, rule.source, rule.remedy, tuple(blocking))
+    return Prediction(
+        rule.prediction,
+        rule.name,
+        reason,
+        rule.explanation,
+        rule.source,
+        rule.remedy,
+        tuple(blocking),
+        rule.change,
+    )
 
 
 @without_collector
@@ -243,6 +256,7 @@ RULES: tuple[Rule, ...] = (
         "precision, and a second kernel makes the 8-bit copy.",
         source=_DOCUMENTATION,
         remedy="let every reader, the skip of a residual Add too, read through the Dequantize",
+        change={"placement": "shared-skips"},
         applies=_has_other_reader,
     ),
     Rule(
@@ -283,6 +297,7 @@ RULES: tuple[Rule, ...] = (
         "so the sum, in high precision.",
         source=_DOCUMENTATION + " (recommendation: quantize the residual input of skip connections)",
         remedy="quantize the other operands of the sum too",
+        change={"placement": "shared-skips"},
         applies=_is_sum,
     ),
     Rule(

@@ -153,6 +153,23 @@ class QuantizeCost:
 
 
 @dataclass(frozen=True, slots=True)
+class AccuracyChange:
+    """By how much a model's top-1 differs from another's on the same images."""
+
+    points: float
+    """Difference in percentage points; negative where it fell."""
+
+    low: float
+    """Lower end of its 95 % interval, in points."""
+
+    high: float
+    """Upper end of it, in points."""
+
+    images: int
+    """Images that both saw."""
+
+
+@dataclass(frozen=True, slots=True)
 class Trial:
     """What happened when a remedy was tried: the engine was built again."""
 
@@ -164,6 +181,13 @@ class Trial:
 
     bytes: int
     """Difference in traffic bytes, negative where they fell."""
+
+    accuracy: AccuracyChange | None = None
+    """What became of the model's top-1; None if it was not evaluated."""
+
+    same_as: int | None = None
+    """Place of the finding before this one that has the same trial, so that its figures are not counted twice; None
+    for the first."""
 
     @property
     def helped(self) -> bool:

@@ -65,10 +65,14 @@ def quantize_alone(evidence: Evidence) -> Iterator[Finding]:
             bytes=_bytes(evidence.layers, layers),
             layers=layers,
             nodes=_distinct(verdict.site.tensor for verdict, _ in pairs),
-            remedy=rule.remedy,
+            remedy=rule.remedy or UNQUANTIZED,
             source=rule.source,
+            change=rule.change if rule.remedy else {"placement": "fusable-only"},
         )
 
+
+UNQUANTIZED = "leave what this compiler does not fuse unquantized: --placement fusable-only --verdicts RUN"
+"""The remedy of Quantizes that stand alone although the documented rules see nothing wrong with them."""
 
 _EXPECTATION = {
     "fuses": "This compiler leaves apart what full TensorRT is documented to fuse into the producing convolution.",
@@ -80,12 +84,14 @@ _EXPECTATION = {
 
 def quantize_merged(evidence: Evidence) -> Iterator[Finding]:
     """Kernels that quantize on top of other work of the model."""
-    merged = [verdict for verdict in evidence.judged if verdict.verdict == "merged"]
+    found = [pair for pair in zip(evidence.judged, evidence.predictions, strict=True) if pair[0].verdict == "merged"]
+    merged = [verdict for verdict, _ in found]
     layers = _indices(kernel for verdict in merged for kernel in verdict.kernels)
     if not layers:
         return
     second = evidence.layers.loc[list(layers)]
     writing_both = second[second["quantize_bytes"] > 0]
+    shared = next((rule for _, rule in found if rule.change), None)
     yield Finding(
         key="quantize-merged",
         title=f"{plural(len(layers), 'kernel quantizes', 'kernels quantize')} on top of other work of the model",
@@ -96,8 +102,9 @@ def quantize_merged(evidence: Evidence) -> Iterator[Finding]:
         bytes=int(second["quantize_bytes"].sum()),
         layers=layers,
         nodes=_distinct(verdict.site.tensor for verdict in merged),
-        remedy="",
-        source=MICROPROBE,
+        remedy=shared.remedy if shared else "",
+        source=shared.source if shared else MICROPROBE,
+        change=shared.change if shared else {},
     )
 
 

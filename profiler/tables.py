@@ -94,7 +94,7 @@ def layer_table(view: EngineView, clock: Clock = NO_CLOCK) -> pd.DataFrame:
                 "traffic_bytes": moved.total_bytes,
                 "quantize_bytes": quantize_bytes(attribution, moved),
                 "unsized": moved.unsized,
-                "flops": flops(view.graph, attribution.work),
+                "flops": None if view.by_name else flops(view.graph, attribution.work),
                 "carries_quantize": attribution.carries_quantize,
                 "quantizes": attribution.quantizes,
                 "direction": attribution.direction,

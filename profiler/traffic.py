@@ -118,6 +118,8 @@ def _each_once(tensors: Iterable[Tensor]) -> list[Tensor]:
 
 
 def _flops(graph: ModelGraph, node: Node) -> int | None:
+    if not node.outputs or len(node.inputs) < 2:
+        return None  # known by its name only
     output, weight = _sizes(graph, node.outputs[0]), _sizes(graph, node.inputs[1])
     first = _sizes(graph, node.inputs[0])
     if output is None or weight is None or first is None:
@@ -164,7 +166,7 @@ def _dram_bytes(attribution: Attribution, graph: ModelGraph, gpu: Gpu) -> float:
 def _share_read(attribution: Attribution, graph: ModelGraph) -> float:
     shares = []
     for node in (graph.nodes[name] for name in attribution.work):
-        weight = _sizes(graph, node.inputs[1]) if node.op == "Conv" else None
+        weight = _sizes(graph, node.inputs[1]) if node.op == "Conv" and node.inputs else None
         strides = node.attributes.get("strides", ())
         if weight is None or not isinstance(strides, tuple):
             continue
@@ -176,7 +178,7 @@ def _share_read(attribution: Attribution, graph: ModelGraph) -> float:
 def _unpadded_bytes(tensor: Tensor, attribution: Attribution, graph: ModelGraph) -> float:
     size = float(tensor.bytes or 0)
     for node in (graph.nodes[name] for name in attribution.work):
-        read = _sizes(graph, node.inputs[0]) if node.op == "Conv" else None
+        read = _sizes(graph, node.inputs[0]) if node.op == "Conv" and node.inputs else None
         if read and len(read) == len(tensor.shape) and tensor.shape[1] > read[1]:
             return size * read[1] / tensor.shape[1]
     return size

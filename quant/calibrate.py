@@ -96,7 +96,12 @@ def calibrate(
 
 def model_hash(proto: onnx.ModelProto) -> str:
     """Hash of what a model computes: its graph with the weights, not its metadata."""
-    return hashlib.sha256(proto.graph.SerializeToString(deterministic=True)).hexdigest()
+    graph = proto.graph
+    whole = hashlib.sha256()
+    for part in (*graph.node, *graph.initializer, *graph.sparse_initializer, *graph.input, *graph.output):
+        content = part.SerializeToString(deterministic=True)  # part by part: a protobuf holds no more than 2 GiB
+        whole.update(len(content).to_bytes(8, "little") + content)
+    return whole.hexdigest()
 
 
 def _check(proto: onnx.ModelProto, name: str) -> None:
@@ -117,7 +122,8 @@ def _check(proto: onnx.ModelProto, name: str) -> None:
 def _runnable(proto: onnx.ModelProto) -> onnx.ModelProto:
     """The model in float32, one image at a time where its batch is fixed."""
     model = proto
-    if any(tensor.data_type in _LOW for tensor in proto.graph.initializer):
+    values = (value.type.tensor_type.elem_type for value in proto.graph.input)
+    if _LOW.intersection([*values, *(tensor.data_type for tensor in proto.graph.initializer)]):
         model = to_dtype(proto, "fp32")
     fixed = {spec.shape[0] for spec in signature(model) if spec.shape and isinstance(spec.shape[0], int)}
     return with_batch(model, 1) if len(fixed) == 1 and fixed != {1} else model

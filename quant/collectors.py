@@ -15,12 +15,19 @@ BINS = 4096
 CANDIDATES = 128
 """Thresholds that the searches try, evenly spaced up to the largest magnitude."""
 
+_FINEST = 128
+"""Bins below the least of them: with fewer than there are codes, rounding would not show in a histogram."""
+
 
 class Histogram:
-    """Counts of the magnitudes of one tensor, of fixed size: its range doubles when a larger value comes."""
+    """Counts of the magnitudes of one tensor, of fixed size: its range doubles when a larger value comes.
+
+    Zeros are counted apart: behind a Relu they are the half of the values, and each code has them exactly.
+    """
 
     def __init__(self) -> None:
         self.counts = np.zeros(BINS, np.int64)
+        self.zeros = 0
         self.limit = 0.0
         self.largest = 0.0
         self.has_nan = False
@@ -36,8 +43,10 @@ class Histogram:
             top = float(magnitude.max(initial=0.0))
         self.largest = max(self.largest, top)
         self._widen(top)
-        if self.limit:
-            places = np.minimum((magnitude * np.float32(BINS / self.limit)).astype(np.int64), BINS - 1)
+        others = magnitude[magnitude > 0]
+        self.zeros += magnitude.size - others.size
+        if others.size:
+            places = np.minimum((others / np.float32(self.limit) * BINS).astype(np.int64), BINS - 1)
             self.counts += np.bincount(places, minlength=BINS)
 
     @property
@@ -56,7 +65,8 @@ class Histogram:
 
 def percentile_amax(histogram: Histogram, percentile: float) -> float:
     """The magnitude that `percentile` percent of the values do not exceed: the upper edge of its bin."""
-    shares = np.cumsum(histogram.counts) / histogram.counts.sum()
+    counted = histogram.zeros + np.cumsum(histogram.counts)
+    shares = counted / counted[-1]
     place = int(np.searchsorted(shares, percentile / 100))
     return min((place + 1) * histogram.limit / BINS, histogram.largest)
 
@@ -91,7 +101,7 @@ def entropy_amax(histogram: Histogram, form: Format) -> float:
         spread = np.where((reference > 0) & (spread == 0), np.finfo(np.float64).tiny, spread)
         p, q = reference / reference.sum(), spread / spread.sum()
         some = p > 0
-        return float(p[some] @ np.log(p[some] / q[some]))
+        return float(p[some] @ (np.log(p[some]) - np.log(q[some])))
 
     return _best(histogram, divergence)
 
@@ -102,6 +112,7 @@ THRESHOLDS: Mapping[str, Callable[..., float]] = {"mse": mse_amax, "entropy": en
 
 def _best(histogram: Histogram, cost: Callable[[float], float]) -> float:
     tried = histogram.largest * np.arange(1, CANDIDATES + 1) / CANDIDATES
+    tried = tried[tried >= histogram.limit * _FINEST / BINS]
     costs = [cost(float(amax)) for amax in tried]
     return float(tried[int(np.argmin(costs))])
 

@@ -66,8 +66,17 @@ def study_document(
     explanations: "Sequence[Explanation]",
     failures: Sequence[Mapping[str, Any]],
     written: Sequence[Path],
+    accuracy: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The document of ``fusescope study --json``: an explanation per batch and variant, and what was written."""
+    """The document of ``fusescope study --json``: an explanation per batch and variant, and what was written.
+
+    Args:
+        title: Title of the study.
+        explanations: What was compiled.
+        failures: What could not be.
+        written: Files and folders.
+        accuracy: The evaluation, from `fusescope.report.accuracy.evaluation_document`; None without one.
+    """
     return {
         **header("study"),
         "title": title,
@@ -79,6 +88,7 @@ def study_document(
             }
             for explanation in explanations
         ],
+        "accuracy": accuracy,
         "failures": list(failures),
         "written": [str(path) for path in written],
     }

@@ -1,7 +1,7 @@
 """What a study is asked to do: a small TOML file, validated."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
@@ -10,25 +10,57 @@ from fusescope.graph.settings import Section, read_settings
 from fusescope.profiler.gpus import gpu_named
 from fusescope.profiler.runtimes import DEFAULT_TIMEOUT_S, LONGEST_TIMEOUT_S, runtime_named
 from fusescope.profiler.targets import check_target
+from fusescope.quant.recipe import RECIPES, Recipe, read_recipe
 
 
-class Variant(Section):
-    """One way of quantizing the model."""
+class Variant(Recipe):
+    """One way of quantizing the model: a recipe, or what differs from one."""
 
     name: str = Field(min_length=1, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
     """What to call it; part of file names."""
 
-    format: Literal["fp8", "int8"] = "fp8"
-    """Number format."""
+    recipe: str = ""
+    """A built-in recipe, or a recipe's TOML file relative to the study's; the other keys replace its settings."""
 
-    placement: Literal["conv-inputs"] = "conv-inputs"
-    """Which tensors get Q/DQ pairs."""
+    def options(self) -> dict[str, Any]:
+        """Return it as keywords of `fusescope.quant.insert.quantize`."""
+        return {key: value for key, value in super().options().items() if key != "recipe"}
 
-    weights: Literal["per-channel", "per-tensor"] = "per-channel"
-    """One scale per output channel, or one per weight tensor."""
+    def resolved(self, folder: Path) -> "Variant":
+        """Return it with the settings of its recipe, which lies in `folder` if it is a file."""
+        if not self.recipe:
+            return self
+        base = read_recipe(self.recipe if self.recipe in RECIPES else str(folder / self.recipe))
+        own = self.model_dump(include=self.model_fields_set)
+        return Variant.model_validate({**base.model_dump(), **own})
 
-    keep: tuple[str, ...] = ()
-    """Patterns of convolutions to keep in high precision."""
+
+class Data(Section):
+    """Images to calibrate with and to evaluate on."""
+
+    path: str | tuple[str, ...]
+    """Image folders, tar shards or npz arrays, relative to the TOML file."""
+
+    every: int = Field(default=1, ge=1)
+    """Take every n-th image of each folder, shard or file."""
+
+    calibration_every: int = Field(default=4, ge=2)
+    """Every k-th of these calibrates; the others are held out to evaluate on."""
+
+    seed: int = 0
+    """Of the shuffles of both parts."""
+
+    calibration_images: int | None = Field(default=None, ge=1)
+    """Images to calibrate with; all of their part if not given."""
+
+    images: int | None = Field(default=None, ge=1)
+    """Images to evaluate on; all of their part if not given."""
+
+    preprocessing: str = ""
+    """A timm model's name; what the ONNX file says if not given."""
+
+    evaluate: bool = True
+    """Whether to evaluate all engines' models."""
 
 
 class Build(Section):
@@ -71,6 +103,12 @@ class StudyConfig(Section):
     batches: tuple[int, ...] = Field(default=(1,), min_length=1)
     """Batch sizes to compile."""
 
+    data: Data | None = None
+    """Images; without them scales are placeholders, and nothing is said of accuracy."""
+
+    remedies: Literal["", "try"] = ""
+    """"try": build the remedies too that the findings propose, and say what came of each."""
+
     gpu: str = ""
     """GPU to give floors for; none if not given."""
 
@@ -79,6 +117,11 @@ class StudyConfig(Section):
 
     variant: tuple[Variant, ...] = Field(min_length=1)
     """Ways of quantizing, each an ``[[variant]]`` section."""
+
+    @property
+    def evaluates(self) -> bool:
+        """Whether models are evaluated."""
+        return self.data is not None and self.data.evaluate
 
     @field_validator("batches")
     @classmethod
@@ -109,4 +152,11 @@ def read_config(path: Path) -> StudyConfig:
     if config.gpu:
         gpu_named(config.gpu)
     check_target(config.build.target, runtime_named(config.build.runtime).TARGETS, ())
-    return config.model_copy(update={"model": model, "title": config.title or model.stem})
+    variants = tuple(variant.resolved(path.parent) for variant in config.variant)
+    data = config.data and config.data.model_copy(update={"path": _beside(path, config.data.path)})
+    found = {"model": model, "title": config.title or model.stem, "variant": variants, "data": data}
+    return config.model_copy(update=found)
+
+
+def _beside(path: Path, names: str | tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(str(path.parent / name) for name in ((names,) if isinstance(names, str) else names))

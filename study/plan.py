@@ -3,6 +3,7 @@
 import hashlib
 import importlib.metadata
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,30 +33,62 @@ class Job:
     request: str
     """Hash of all that determines the engine."""
 
+    verdicts: Mapping[str, str] | None = None
+    """For placement "fusable-only": what became of each Quantize site in an engine; None for the documented rules."""
+
     @property
     def folder_name(self) -> str:
         """Folder of the run, below `RUNS`."""
         return f"b{self.batch}-{self.name}"
 
 
-def plan(config: StudyConfig) -> tuple[Job, ...]:
-    """The engines that a study needs: for every batch the baseline, then each variant.
+class Planner:
+    """Plans the engines of one study.
+
+    Args:
+        config: The study.
+        data: Hash of the images that calibrate; empty without any.
 
     Raises:
-        UserError: The model cannot be read, or a variant has the baseline's name.
+        UserError: The model cannot be read, or a variant has the baseline's name or another element type.
     """
-    baseline = config.dtype or _element_type(config.model)
-    if any(variant.name.casefold() == baseline for variant in config.variant):
-        raise UserError(f"a variant is called {baseline!r}, like the baseline", where=config.title, remedy="rename it")
-    settings = config.build.model_dump(exclude={"timeout_s"})
-    common = [_content_hash(config.model), config.dtype, settings, _compiler_version(), __version__]
 
-    def job(batch: int, variant: Variant | None) -> Job:
-        asked = [*common, batch, None if variant is None else variant.model_dump()]
+    def __init__(self, config: StudyConfig, data: str = "") -> None:
+        self._config = config
+        self._baseline = config.dtype or _element_type(config.model)
+        for variant in config.variant:
+            self._check(variant)
+        settings = config.build.model_dump(exclude={"timeout_s"})
+        self._common = [_content_hash(config.model), config.dtype, settings, _compiler_version(), __version__, data]
+
+    def jobs(self) -> tuple[Job, ...]:
+        """The engines that are asked for: for every batch the baseline, then each variant."""
+        return tuple(self.job(batch, variant) for batch in self._config.batches for variant in self._variants())
+
+    def job(self, batch: int, variant: Variant | None, verdicts: Mapping[str, str] | None = None) -> Job:
+        """One engine."""
+        asked = [*self._common, batch, None if variant is None else variant.model_dump(), verdicts]
         request = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
-        return Job(batch, variant, baseline if variant is None else variant.name, request)
+        return Job(batch, variant, self._baseline if variant is None else variant.name, request, verdicts)
 
-    return tuple(job(batch, variant) for batch in config.batches for variant in (None, *config.variant))
+    def _variants(self) -> tuple[Variant | None, ...]:
+        return (None, *self._config.variant)
+
+    def _check(self, variant: Variant) -> None:
+        where = self._config.title
+        if variant.name.casefold() == self._baseline:
+            raise UserError(f"a variant is called {variant.name!r}, like the baseline", where=where, remedy="rename it")
+        if variant.dtype not in {None, self._baseline}:
+            raise UserError(
+                f"variant {variant.name!r} is {variant.dtype} where it is not quantized, the baseline {self._baseline}",
+                where=where,
+                remedy=f'put dtype = "{variant.dtype}" at the top of the study',
+            )
+
+
+def plan(config: StudyConfig, data: str = "") -> tuple[Job, ...]:
+    """The engines that a study asks for: see `Planner`."""
+    return Planner(config, data).jobs()
 
 
 def _compiler_version() -> str:

@@ -3,9 +3,10 @@
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import onnx
 
@@ -15,15 +16,19 @@ from fusescope.graph.external import load_with_weights
 from fusescope.graph.structure import fill, is_structure_only
 from fusescope.profiler.build import build, prepare
 from fusescope.profiler.explain import explain
-from fusescope.profiler.explanation import Explanation
+from fusescope.profiler.explanation import AccuracyChange, Explanation
 from fusescope.profiler.gpus import Gpu, gpu_named
 from fusescope.profiler.run import RECORD, Run, read_run
 from fusescope.profiler.runtimes import CompileOptions
 from fusescope.profiler.trials import with_trials
+from fusescope.quant.evaluate import Evaluation
 from fusescope.quant.half import to_half
 from fusescope.quant.insert import quantize
+from fusescope.quant.overlap import record_calibration
 from fusescope.study.config import StudyConfig, Variant
-from fusescope.study.plan import Job
+from fusescope.study.data import StudyData
+from fusescope.study.plan import Job, Planner
+from fusescope.study.remedies import Remedy, remedies
 
 RUNS = "runs"
 _BYTES_PER_BUILD = 3 << 30
@@ -31,8 +36,15 @@ _BYTES_PER_BUILD = 3 << 30
 _MEMORY = Path("/proc/meminfo")
 """Where Linux says how much memory is available."""
 
+GIVEN = "as given"
+"""What the model is called as it was given, where the baseline is another one."""
+
+CALIBRATION, EVALUATION = "calibration", "accuracy"
+"""What a study tells the state of, beside its engines."""
+
 Progress = Callable[[str, str], None]
-"""Called with an engine's name and its state: ``kept``, ``waiting``, ``compiling``, ``done`` or ``failed``."""
+"""Called with an engine's name and its state: ``kept``, ``waiting``, ``compiling``, ``done`` or ``failed``; with
+`CALIBRATION` or `EVALUATION` and ``calibrating`` or ``evaluating``, then ``done``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +74,23 @@ class StudyResult:
     failures: tuple[Failure, ...]
     """Engines that could not be built."""
 
+    accuracy: Evaluation | None = None
+    """Accuracy of the models of all engines, run in ONNX Runtime; None without images."""
+
 
 class Models:
-    """The study's models, each made once: the given one with its weights, and one per variant."""
+    """The study's models, each made once: the given one with its weights, and one per variant.
 
-    def __init__(self, config: StudyConfig) -> None:
+    Args:
+        config: The study.
+        data: Its images; None for placeholder scales.
+        tell: Told of calibrations.
+    """
+
+    def __init__(self, config: StudyConfig, data: StudyData | None = None, tell: Progress | None = None) -> None:
         self._config = config
+        self._data = data
+        self._tell = tell
         self._quantized: dict[str, onnx.ModelProto] = {}
 
     @cached_property
@@ -77,14 +100,26 @@ class Models:
         filled = fill(proto) if is_structure_only(proto) else proto
         return to_half(filled) if self._config.dtype else filled
 
-    def of(self, variant: Variant | None) -> onnx.ModelProto:
-        """The model of a variant; the baseline for None."""
+    def of(self, job: Job) -> onnx.ModelProto:
+        """The model of an engine, with the batch that it was given with."""
+        variant = job.variant
         if variant is None:
             return self.baseline
         if variant.name not in self._quantized:
-            recipe = variant.model_dump(exclude={"name"})
-            self._quantized[variant.name] = quantize(self.baseline, **recipe).proto
+            calibrated = {} if self._data is None else self._calibrated(self._data, variant)
+            made = quantize(self.baseline, **variant.options(), **calibrated, verdicts=job.verdicts).proto
+            if self._data is not None:
+                record_calibration(made, self._data.calibration.describe())
+            self._quantized[variant.name] = made
         return self._quantized[variant.name]
+
+    def _calibrated(self, data: StudyData, variant: Variant) -> dict[str, Any]:
+        if self._tell is not None:
+            self._tell(CALIBRATION, "calibrating")
+        ranges = data.ranges(variant)
+        if self._tell is not None:
+            self._tell(CALIBRATION, "done")
+        return {"amax": ranges.by_tensor(), "source": ranges.source()}
 
 
 def run_study(
@@ -94,8 +129,9 @@ def run_study(
     *,
     force: bool = False,
     progress: Progress | None = None,
+    data: StudyData | None = None,
 ) -> StudyResult:
-    """Build what is missing and explain every variant against the baseline of its batch.
+    """Build what is missing, explain every variant against the baseline of its batch, and evaluate all.
 
     Args:
         config: What to do.
@@ -103,6 +139,7 @@ def run_study(
         folder: The study's folder. Runs in it that were made by the same request are kept.
         force: Build all runs again.
         progress: Told of every change of state.
+        data: Its images; None for placeholder scales and no accuracy.
 
     Raises:
         UserError: No engine could be built.
@@ -110,27 +147,83 @@ def run_study(
     gpu = gpu_named(config.gpu) if config.gpu else None
     tell = progress or (lambda _name, _state: None)
     (folder / RUNS).mkdir(parents=True, exist_ok=True)
-    runs: dict[tuple[int, str], Run] = {}
-    failures: list[Failure] = []
-    for job, outcome in _built(config, jobs, folder / RUNS, force=force, tell=tell):
-        if isinstance(outcome, Run):
-            runs[job.batch, job.name] = outcome
-        else:
-            failures.append(Failure(job.batch, job.name, str(outcome)))
-    if not runs:
-        raise UserError(f"no engine could be built: {failures[0].error}", where=config.title)
+    models = Models(config, data, tell)
+    work = _Work(config, models, folder / RUNS, force, tell)
+    work.build(jobs)
+    explanations = tuple(_explanations(jobs, work.runs, gpu))
+    tried: tuple[Remedy, ...] = ()
+    if config.remedies:
+        first = [each for each in explanations if each.quantized.provenance.batch == config.batches[0]]
+        tried = remedies(first, config.variant)
+        planner = Planner(config, "" if data is None else data.request)
+        jobs += tuple(planner.job(config.batches[0], each.variant, each.verdicts) for each in tried)
+        work.build(jobs[-len(tried) :] if tried else ())
+        explanations = tuple(_explanations(jobs, work.runs, gpu))
+    if not work.runs:
+        raise UserError(f"no engine could be built: {work.failures[0].error}", where=config.title)
+    accuracy = None if data is None or not config.evaluates else _accuracy(config, data, jobs, models, tell)
+    built_for = {(each.of, each.variant.name): each.findings for each in tried}
     return StudyResult(
-        explanations=with_trials(tuple(_explanations(jobs, runs, gpu))),
-        runs=tuple(run.folder for run in runs.values()),
-        failures=tuple(failures),
+        explanations=with_trials(explanations, built_for=built_for, accuracy=_changes(accuracy)),
+        runs=tuple(run.folder for run in work.runs.values()),
+        failures=tuple(work.failures),
+        accuracy=accuracy,
     )
 
 
+@dataclass(frozen=True)
+class _Work:
+    """The engines of a study as they are built."""
+
+    config: StudyConfig
+    models: Models
+    folder: Path
+    force: bool
+    tell: Progress
+    runs: dict[tuple[int, str], Run] = field(default_factory=dict)
+    failures: list[Failure] = field(default_factory=list)
+
+    def build(self, jobs: tuple[Job, ...]) -> None:
+        """Build what is missing."""
+        for job, outcome in _built(self.config, self.models, jobs, self.folder, force=self.force, tell=self.tell):
+            if isinstance(outcome, Run):
+                self.runs[job.batch, job.name] = outcome
+            else:
+                self.failures.append(Failure(job.batch, job.name, str(outcome)))
+
+
+def _accuracy(
+    config: StudyConfig, data: StudyData, jobs: tuple[Job, ...], models: Models, tell: Progress
+) -> Evaluation:
+    """Evaluate the model of each engine once, whatever its batches, against the model as it was given."""
+    tell(EVALUATION, "evaluating")
+    given = GIVEN if config.dtype else next(job.name for job in jobs if job.variant is None)
+    asked: dict[str, tuple[str, onnx.ModelProto]] = {}
+    for job in jobs:
+        if job.name == given or job.name in asked:
+            continue
+        try:
+            asked[job.name] = (job.request, models.of(job))
+        except UserError:  # it is among the failures already
+            continue
+    found = data.accuracy(asked, reference_name=given)
+    tell(EVALUATION, "done")
+    return found
+
+
+def _changes(accuracy: Evaluation | None) -> dict[tuple[str, str], AccuracyChange]:
+    """For every two engines, by how much the second's model differs from the first's."""
+    changes = {}
+    for pair in () if accuracy is None else accuracy.pairs:
+        changes[pair.first, pair.second] = AccuracyChange(pair.points, pair.low, pair.high, pair.images)
+        changes[pair.second, pair.first] = AccuracyChange(-pair.points, -pair.high, -pair.low, pair.images)
+    return changes
+
+
 def _built(
-    config: StudyConfig, jobs: tuple[Job, ...], folder: Path, *, force: bool, tell: Progress
+    config: StudyConfig, models: Models, jobs: tuple[Job, ...], folder: Path, *, force: bool, tell: Progress
 ) -> Iterator[tuple[Job, Run | UserError]]:
     """Every job with its run, or with the reason why there is none, in the order of the jobs."""
-    models = Models(config)
     outcomes: list[tuple[Job, Run | UserError | Future[Run]]] = []
     pool = ThreadPoolExecutor(max_workers=_workers())
     try:
@@ -142,7 +235,7 @@ def _built(
                 continue
             tell(job.folder_name, "waiting")
             try:
-                model = with_batch(models.of(job.variant), job.batch)
+                model = with_batch(models.of(job), job.batch)
                 outcomes.append((job, pool.submit(_compile, config, job, model, folder, tell)))
             except UserError as error:
                 tell(job.folder_name, "failed")
