@@ -1,7 +1,8 @@
 """Ranges of activations from images, for any ONNX model: `calibrate`, in ONNX Runtime on the CPU.
 
 Every image is run once, whatever the number of tensors. For the method `max` the reductions are part of the graph, so
-that no activation leaves it; the other methods keep a histogram of each tensor. Memory does not grow with the images.
+that no activation leaves it; the other methods run image by image and keep a histogram of each tensor. Memory does not
+grow with the images.
 """
 
 import hashlib
@@ -50,7 +51,8 @@ def calibrate(
 ) -> Ranges:
     """Find the magnitude of activation tensors.
 
-    A model in float16 or bfloat16 is run in float32: its ranges are those of the model that it was made from.
+    A model in float16 or bfloat16 is run in float32, where ONNX Runtime may optimize it. Ranges of HRNet-W18 in float16
+    differ from those in float32 by 0.3 % (the median) in either arithmetic: it is the rounded weights that do it.
 
     Args:
         proto: The unquantized model with its weights.
@@ -66,15 +68,15 @@ def calibrate(
     Raises:
         UserError: The model is quantized or structure-only, cannot be run on the images, or there is no image.
     """
-    _check(proto, name)
-    model = _runnable(proto)
+    check_calibratable(proto, name)
+    model = runnable(proto)
     if method == "max":
         look: _Maxima | _Histograms = _Maxima(model, tensors, name)
     else:
         look = _Histograms(model, tensors, name, _threshold(method, percentile, format))
     images = 0
     for batch in batches:
-        for fed in _fed(model, batch):
+        for fed in _fed(model, batch, one_by_one=method != "max"):
             look.run(fed)
         images += len(batch.names)
         if progress is not None:
@@ -104,7 +106,8 @@ def model_hash(proto: onnx.ModelProto) -> str:
     return whole.hexdigest()
 
 
-def _check(proto: onnx.ModelProto, name: str) -> None:
+def check_calibratable(proto: onnx.ModelProto, name: str) -> None:
+    """Raise UserError if ranges of a model would mean nothing: it has no weights, or is quantized."""
     if is_structure_only(proto):
         raise UserError(
             "is structure-only: ranges of seeded weights say nothing of the trained ones",
@@ -119,8 +122,8 @@ def _check(proto: onnx.ModelProto, name: str) -> None:
         )
 
 
-def _runnable(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """The model in float32, one image at a time where its batch is fixed."""
+def runnable(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a model in float32, for one image at a time where its batch is fixed."""
     model = proto
     values = (value.type.tensor_type.elem_type for value in proto.graph.input)
     if _LOW.intersection([*values, *(tensor.data_type for tensor in proto.graph.initializer)]):
@@ -129,10 +132,10 @@ def _runnable(proto: onnx.ModelProto) -> onnx.ModelProto:
     return with_batch(model, 1) if len(fixed) == 1 and fixed != {1} else model
 
 
-def _fed(model: onnx.ModelProto, batch: "Batch") -> Iterator[dict[str, Array]]:
+def _fed(model: onnx.ModelProto, batch: "Batch", *, one_by_one: bool) -> Iterator[dict[str, Array]]:
     """A batch in parts that the model takes."""
     specs = signature(model)
-    one_by_one = any(spec.shape and spec.shape[0] == 1 for spec in specs)
+    one_by_one = one_by_one or any(spec.shape and spec.shape[0] == 1 for spec in specs)
     parts = [slice(i, i + 1) for i in range(len(batch.names))] if one_by_one else [slice(None)]
     for part in parts:
         yield {spec.name: batch.inputs[spec.name][part].astype(spec.dtype, copy=False) for spec in specs}
