@@ -23,14 +23,7 @@ if TYPE_CHECKING:
 RECORD = "run.json"
 MODEL = "model.onnx"
 SCHEMA = "fusescope.run"
-SCHEMA_VERSION = 2
-"""Version of the records that are written."""
-
-READABLE_VERSIONS = (1, 2)
-"""Versions that are read; version 1 knew no recordings."""
-
-RECORDED = "recorded"
-"""Folder of the files that a recorded run keeps."""
+SCHEMA_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,32 +158,31 @@ def read_run(folder: Path) -> Run:
     """Read a run's folder.
 
     Raises:
-        UserError: It is not the folder of a run, a file of it is missing, or what it keeps cannot be read.
+        UserError: It is not the folder of a run, a file of it is missing, or its dump cannot be read.
     """
     path = folder / RECORD
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
+        dump = (folder / LAYERS).read_bytes().decode("utf-8", "surrogateescape")
     except FileNotFoundError as error:
-        raise _not_a_run(folder, error) from error
+        raise UserError(
+            f"is not a run: it has no {Path(error.filename).name}",
+            where=folder,
+            remedy="make one with `fusescope build`",
+        ) from error
     except (ValueError, OSError) as error:
-        raise UserError(f"cannot be read ({error})", where=path, remedy="make the run again") from error
-    provenance = _provenance(document, path)
-    return _recorded(provenance, folder) if provenance.artifacts else _built(provenance, folder)
-
-
-def _not_a_run(folder: Path, error: FileNotFoundError) -> UserError:
-    missing = Path(error.filename).name
-    return UserError(f"is not a run: it has no {missing}", where=folder, remedy=MAKE)
+        raise UserError(f"cannot be read ({error})", where=path, remedy="build the run again") from error
+    return Run(_provenance(document, path), _engine(dump, folder / LAYERS), folder)
 
 
 def _provenance(document: object, path: Path) -> Provenance:
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
-        raise UserError("is not the record of a run", where=path, remedy=MAKE)
-    if document.get("version") not in READABLE_VERSIONS:
+        raise UserError("is not the record of a run", where=path, remedy="make one with `fusescope build`")
+    if document.get("version") != SCHEMA_VERSION:
         raise UserError(
-            f"has version {document.get('version')}, this fusescope reads up to {SCHEMA_VERSION}",
+            f"has version {document.get('version')}, this fusescope reads {SCHEMA_VERSION}",
             where=path,
-            remedy="make the run again",
+            remedy="build the run again",
         )
     from pydantic import TypeAdapter, ValidationError
 
@@ -199,38 +191,11 @@ def _provenance(document: object, path: Path) -> Provenance:
     except ValidationError as error:
         first = error.errors()[0]
         damage = f"{first['loc'][0]}: {first['msg']}"
-        raise UserError(f"is damaged ({damage})", where=path, remedy="make the run again") from error
+        raise UserError(f"is damaged ({damage})", where=path, remedy="build the run again") from error
 
 
-def _built(provenance: Provenance, folder: Path) -> Run:
-    """A run that fusescope built: its dump is the builder's."""
-    path = folder / LAYERS
+def _engine(dump: str, path: Path) -> Engine:
     try:
-        dump = path.read_bytes().decode("utf-8", "surrogateescape")
-        return Run(provenance, read_oneline(dump), folder)
-    except FileNotFoundError as error:
-        raise _not_a_run(folder, error) from error
-    except OSError as error:
-        raise UserError(f"cannot be read ({error})", where=path, remedy="build the run again") from error
+        return read_oneline(dump)
     except UserError as error:
         raise UserError(error.what, where=path, remedy="build the run again") from error
-
-
-def _recorded(provenance: Provenance, folder: Path) -> Run:
-    """A run of recorded files, read again as they came."""
-    from fusescope.profiler.artifacts import read_recording
-    from fusescope.profiler.merging import Part, merge
-
-    parts: list[Part] = []
-    for artifact in provenance.artifacts:
-        path = folder / RECORDED / artifact.file
-        if not path.is_file():
-            raise UserError(f"lacks {artifact.file}", where=folder, remedy="import the run again")
-        sections = (each for each in read_recording(path).sections if each.label in {"", artifact.section})
-        parts.extend(Part(artifact.file, artifact.format, section, artifact.roles) for section in sections)
-    merged = merge(parts)
-    return Run(provenance, merged.engine, folder, merged.profile, merged.latency, merged.warnings)
-
-
-MAKE = "make one with `fusescope build` or `fusescope import`"
-"""How to come by a run."""

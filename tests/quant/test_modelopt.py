@@ -41,7 +41,8 @@ def folded_resnet(torch):  # noqa: ANN001, ANN201 - torch's types are not there 
 def test_the_outputs_agree(run: Run, monkeypatch: pytest.MonkeyPatch, weights: str, axis: int | None) -> None:
     """The 12 quantized convolutions give the logits of ModelOpt's torch model.
 
-    Measured: most images differ by less than 1e-6, while FP8 itself moves their logits by 0.04 to 0.09. In some, a value
+    Measured: most images differ by less than 1e-6, while FP8 itself moves their logits by 0.04 to 0.09. In some, a
+    value
     on the border between two FP8 codes falls to the other side, since the sums before it are rounded differently: such
     an image differs by up to 0.01. In resnet18 with random weights that happens in every image, and the difference
     stays 10 dB below the noise of FP8.
