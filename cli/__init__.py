@@ -15,11 +15,11 @@ from fusescope.graph.units import printable
 COMMANDS = {
     "doctor": ("fusescope.cli.doctor", "What this machine can do: compile, measure, calibrate."),
     "export": ("fusescope.cli.export", "Export a timm model to ONNX."),
+    "calibrate": ("fusescope.cli.calibrate", "Find the ranges of a model's activations from images."),
     "quantize": ("fusescope.cli.quantize", "Put Quantize/Dequantize pairs into an ONNX model."),
     "evaluate": ("fusescope.cli.evaluate", "Hold variants of a model against it, with how sure that is."),
     "sites": ("fusescope.cli.sites", "List the Quantize sites of a model and what the rules expect of them."),
     "build": ("fusescope.cli.build", "Compile a model and keep the engine as a run."),
-    "import": ("fusescope.cli.import_", "Make a run of what trtexec, the inspector or a log recorded."),
     "explain": ("fusescope.cli.explain", "Explain what the compiler did with a quantized model."),
     "releases": ("fusescope.cli.releases", "Ask TensorRT releases which Quantizes they fuse."),
     "study": ("fusescope.cli.study", "From a model to a written study, in one command."),

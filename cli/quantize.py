@@ -2,13 +2,21 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from fusescope.cli.calibrate import METHODS, calibrated
+from fusescope.cli.data_options import DataOptions, data_options
 from fusescope.cli.options import FILE, F, force_option, json_option, print_json, say
 from fusescope.graph.units import printable
 from fusescope.report.documents import header
+
+if TYPE_CHECKING:
+    import onnx
+
+    from fusescope.quant.ranges import Ranges
+    from fusescope.quant.recipe import Recipe
 
 # The names that `fusescope.quant` knows, typed here so that --help is instant; a test holds them to it.
 PLACEMENTS = ("conv-inputs", "shared-skips", "fusable-only", "modelopt", "explicit")
@@ -78,6 +86,7 @@ def recipe_options(function: F) -> F:
             type=click.Choice(["fp16", "bf16", "fp32"]),
             help="Convert the model to this high precision first; as it is by default.",
         ),
+        click.option("--method", type=click.Choice(METHODS), help="With --data: how ranges are found; max by default."),
     )
     for option in reversed(options):
         function = option(function)
@@ -88,6 +97,8 @@ def recipe_options(function: F) -> F:
 @click.argument("model", type=FILE)
 @click.option("-o", "--output", type=FILE, required=True, help="ONNX file to write.")
 @recipe_options
+@click.option("--scales", type=FILE, metavar="FILE", help="Ranges of the activations, of `fusescope calibrate`.")
+@data_options(required=False)
 @click.option("--verdicts", type=FILE, metavar="RUN", help="With --placement fusable-only: a run that says what fused.")
 @click.option("--replace", is_flag=True, help="Take the Q/DQ nodes of a quantized MODEL out first.")
 @force_option
@@ -96,6 +107,8 @@ def command(
     model: Path,
     output: Path,
     recipe: str | None,
+    scales: Path | None,
+    data: DataOptions,
     verdicts: Path | None,
     replace: bool,
     force: bool,
@@ -106,23 +119,35 @@ def command(
 
     By default the inputs of all convolutions but the stem (up to 3 input channels) are quantized: each activation
     tensor gets one pair that all its quantized readers share, and weights are stored in 8 bits. A recipe says
-    otherwise, and an option replaces what the recipe says. Without calibration the activation scales are placeholders,
-    and the model says so. A structure-only model gives a structure-only model.
+    otherwise, and an option replaces what the recipe says. Ranges of the activations are from --scales, or from --data,
+    which calibrates first. Without either the activation scales are placeholders, and the model says so. A
+    structure-only model gives a structure-only model.
     """
     from fusescope.graph.external import load_with_weights
     from fusescope.graph.files import refuse_existing, write_bytes
     from fusescope.quant.insert import quantize
+    from fusescope.quant.overlap import record_calibration
     from fusescope.quant.recipe import Recipe, changed, read_recipe
 
+    if scales is not None and data.data:
+        raise click.UsageError("--scales and --data exclude each other")
     refuse_existing(output, force=force)
     asked = changed(read_recipe(recipe) if recipe else Recipe(), _asked(given))
+    proto = load_with_weights(model)
+    ranges = _ranges(proto, asked, scales, data, replace=replace, name=model.name)
+    calibration: dict[str, Any] = {}
+    if ranges is not None:
+        calibration = {"amax": ranges.by_tensor(), "source": ranges.source()}
     result = quantize(
-        load_with_weights(model),
+        proto,
         **asked.options(),
+        **calibration,
         verdicts=None if verdicts is None else _verdicts(verdicts),
         replace_pairs=replace,
         name=model.name,
     )
+    if ranges is not None:
+        record_calibration(result.proto, ranges.data)
     write_bytes(output, result.proto.SerializeToString())
     total = len(result.quantized) + len(result.kept)
     if as_json:
@@ -134,6 +159,7 @@ def command(
                 "kept": [{"node": node, "reason": reason} for node, reason in result.kept.items()],
                 "tensors": result.tensors,
                 "uncalibrated": result.uncalibrated,
+                "scales": None if ranges is None else ranges.source(),
                 "zero_channels": dict(result.zero_channels),
                 "folded": result.folded,
             }
@@ -153,6 +179,26 @@ def command(
     if result.uncalibrated:
         say("the activation scales are placeholders: not calibrated")
     say(f"wrote {output}")
+
+
+def _ranges(
+    proto: "onnx.ModelProto", recipe: "Recipe", scales: Path | None, data: DataOptions, *, replace: bool, name: str
+) -> "Ranges | None":
+    """Return the ranges that were given or that the images give; None without either."""
+    from fusescope.quant.calibrate import model_hash
+    from fusescope.quant.ranges import read_ranges
+    from fusescope.quant.unquantize import quantizer_in, unquantized
+
+    if scales is not None:
+        ranges = read_ranges(scales)
+        if ranges.model_sha256 != model_hash(proto):
+            say(f"{scales} was made from another model than {name}, or from other weights")
+        return ranges
+    if not data.data:
+        return None
+    given = quantizer_in(proto) is not None and (replace or recipe.placement == "modelopt")
+    plain = unquantized(proto).proto if given else proto
+    return calibrated(plain, data, method=recipe.method, number_format=recipe.format, name=name)
 
 
 def _asked(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import contextlib
 import copy
 import importlib.metadata
 import io
+import logging
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
@@ -123,9 +124,9 @@ def _by_tensor(net: "torch.nn.Module", proto: onnx.ModelProto, name: str) -> dic
     for node in graph.nodes.values():
         quantizer = getattr(modules.get(module_path(node.name)), "input_quantizer", None)
         amax = getattr(quantizer, "amax", None)
-        if node.op in ops.WEIGHTED and amax is not None:
-            tensor = graph.activations(node)[0]
-            magnitudes[tensor] = max(float(amax), magnitudes.get(tensor, 0.0))
+        read = graph.activations(node)
+        if node.op in ops.WEIGHTED and len(read) == 1 and amax is not None:
+            magnitudes[read[0]] = max(float(amax), magnitudes.get(read[0], 0.0))
     if not magnitudes:
         what = "no convolution of it is named after a module of the torch model"
         raise UserError(what, where=name, remedy="export it with `fusescope export`")
@@ -135,6 +136,11 @@ def _by_tensor(net: "torch.nn.Module", proto: onnx.ModelProto, name: str) -> dic
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """Keep modelopt's words from stdout, which is for results, and its warnings of what is not used here."""
-    with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)

@@ -12,6 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 from fusescope import __version__
 from fusescope.graph.errors import UserError
 from fusescope.graph.files import write_text
+from fusescope.graph.units import plural
 
 SCHEMA, VERSION = "fusescope.scales", 1
 _USELESS = {"zero": 0.0, "NaN": math.nan, "infinite": math.inf}
@@ -45,7 +46,8 @@ class Ranges:
     def source(self) -> str:
         """Where the scales of a model come from, in words for its metadata."""
         digest = str(self.data.get("sha256", ""))[:12]
-        return f"calibrated: {self.method} over {self.images} images (SHA-256 {digest}...) with {self.tool}"
+        which = f" (SHA-256 {digest}...)" if digest else ""
+        return f"calibrated: {self.method} over {plural(self.images, 'image')}{which} with {self.tool}"
 
 
 def sorted_out(magnitudes: Mapping[str, float]) -> tuple[dict[str, float], dict[str, str]]:
