@@ -47,6 +47,9 @@ class LayerProfile:
     ordered: bool = True
     """Whether the order of the entries is that of execution: not where a mapping by name was recorded."""
 
+    complete: bool = True
+    """Whether layers that took no time have entries too: printed tables leave them out."""
+
     @cached_property
     def total_ms(self) -> float:
         """Sum of the layers' averages per inference. It is not the latency."""
@@ -80,6 +83,9 @@ class Spread:
 
     samples: int | None = None
     """Inferences behind it; None if not said."""
+
+    variation: float | None = None
+    """Coefficient of variation: standard deviation over mean, such as 0.02."""
 
 
 @dataclass(frozen=True)

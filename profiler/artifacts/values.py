@@ -1,0 +1,55 @@
+"""Numbers and names out of recorded files: a time is checked before it is believed, a name before it is shown."""
+
+import math
+
+from fusescope.graph.errors import UserError
+from fusescope.graph.units import printable
+
+_SHOWN = 80
+
+
+def shown(name: str) -> str:
+    """A name out of a file as a message may show it: short, in one line, with nothing hidden."""
+    text = printable(name)
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
+
+
+def milliseconds(value: object, what: str, origin: str) -> float:
+    """A time: a finite number that is not negative.
+
+    Args:
+        value: What the file holds, or the text of a number.
+        what: Which time it is, for the message.
+        origin: The file.
+
+    Raises:
+        UserError: It is no such number.
+    """
+    number = _number(value)
+    if number is None or not math.isfinite(number) or number < 0:
+        raise UserError(
+            f"{what} is {shown(str(value)[:_SHOWN])}, which is no time", where=origin, remedy="record it again"
+        )
+    return number
+
+
+def inferences(value: object, origin: str) -> int:
+    """A count of inferences: a whole number from 1.
+
+    Raises:
+        UserError: It is none, so that no average can be believed.
+    """
+    number = _number(value)
+    if number is None or not math.isfinite(number) or number != int(number) or number < 1:
+        what = f"counts {shown(str(value)[:_SHOWN])} inferences, so that nothing was timed"
+        raise UserError(what, where=origin, remedy="record it again")
+    return int(number)
+
+
+def _number(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        return float(value)
+    except (ValueError, OverflowError):
+        return None
