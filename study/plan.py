@@ -77,7 +77,9 @@ class Planner:
     def _check(self, variant: Variant) -> None:
         where = self._config.title
         if variant.name.casefold() == self._baseline:
-            raise UserError(f"a variant is called {self._baseline!r}, like the baseline", where=where, remedy="rename it")
+            raise UserError(
+                f"a variant is called {self._baseline!r}, like the baseline", where=where, remedy="rename it"
+            )
         if variant.dtype not in {None, self._baseline}:
             raise UserError(
                 f"variant {variant.name!r} is {variant.dtype} where it is not quantized, the baseline {self._baseline}",
