@@ -278,7 +278,7 @@ def reconcile(
         elif overhead > _PLAUSIBLE_US:
             warnings.append(
                 f"the layers add up to {profile.total_ms / median:.1f} times the latency, {overhead:.0f} us more per "
-                "layer: so much is not the profiler's; several inferences ran at once (--infStreams), or at another clock"
+                "layer: so much is not the profiler's; inferences ran at once (--infStreams), or at another clock"
             )
             overhead = None
     return Reconciled(profile.total_ms, median, executed, overhead, bool(parallel), tuple(warnings))

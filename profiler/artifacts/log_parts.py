@@ -5,6 +5,7 @@ file, with builds by a Python program before, between and behind them. Only a li
 holds bytes that Python takes for other line ends. Time is linear in the text.
 """
 
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from fusescope.profiler.artifacts.options import common_batch, version_of
 from fusescope.profiler.artifacts.profile_table import TITLE as TABLE
 from fusescope.profiler.artifacts.summary import OLD_TITLE, is_summary
 from fusescope.profiler.artifacts.summary import TITLE as SUMMARY
+from fusescope.profiler.artifacts.values import number
 
 Kind = Literal["options", "summary", "old summary", "table", "dump", "list"]
 
@@ -249,19 +251,12 @@ class _Splitter:
             part.facts["build_s"] = said["generation_s"]
         if said["version"]:
             part.facts["tensorrt_version"] = version_of(said["version"])
-        if (size := _number(said["mebibytes"])) is not None:
+        if math.isfinite(size := number(said["mebibytes"] or "")):
             part.facts["plan_bytes"] = str(round(size * 2**20))
         if said["shape"]:
             part.shapes.append(tuple(map(int, said["shape"].split("x"))))
             part.facts.pop("batch", None)
             if batch := common_batch(part.shapes):
                 part.facts["batch"] = batch
-        if (percent := _number(said["variation"])) is not None:
+        if math.isfinite(percent := number(said["variation"] or "")):
             part.variation = percent / 100
-
-
-def _number(text: str | None) -> float | None:
-    try:
-        return None if text is None else float(text)
-    except ValueError:
-        return None

@@ -45,7 +45,7 @@ def read(text: str, origin: str) -> tuple[Section, ...]:
         section = _options(document, origin)
     else:
         raise UserError("is no metadata of TREx", where=origin)
-    if not section.facts and section.latency is None:
+    if not section.facts and not section.warnings and section.latency is None:
         raise UserError("says nothing that fusescope knows", where=origin)
     return (section,)
 
@@ -77,8 +77,8 @@ def _figures(name: str, values: Sequence[object], origin: str) -> dict[str, floa
 def _gpus(devices: Sequence[Mapping[str, object]]) -> Section:
     """Facts of the GPU; nothing of several that differ, since which of them ran is not said."""
     facts = [_gpu(device) for device in devices]
-    if facts and all(each == facts[0] for each in facts):
-        return Section("", facts=facts[0])
+    if all(each == facts[0] for each in facts):
+        return Section("", facts=facts[0] if facts else {})
     names = ", ".join(dict.fromkeys(each.get("gpu", "?") for each in facts))
     return Section(
         "", facts={}, warnings=(f"the machine has several GPUs, and which of them ran is not said: {names}",)

@@ -13,7 +13,7 @@ from fusescope.graph.errors import UserError
 from fusescope.graph.units import plural
 from fusescope.profiler.artifacts.files import parse_json
 from fusescope.profiler.artifacts.recording import Section
-from fusescope.profiler.artifacts.values import inferences, milliseconds, shown
+from fusescope.profiler.artifacts.values import inferences, milliseconds, number, shown
 from fusescope.profiler.timing import LayerProfile, LayerTime
 
 _START = re.compile(r'\s*\[\s*\{\s*"(?:count"\s*:|name"\s*:\s*"(?:[^"\\]|\\.){0,8000}"\s*,\s*"(?:time|average)Ms"\s*:)')
@@ -80,11 +80,10 @@ def _as_written(text: str) -> tuple[object, list[_Entry]] | None:
         name = _NAME.match(text, end)
         if name is None or name.end() > times.start():
             return None
-        entries.append(
-            _Entry(text[name.end() : times.start()], times["time"], times["average"], times["median"], times["share"])
-        )
+        figures = (None if cell is None else number(cell) for cell in times.group("time", "average", "median", "share"))
+        entries.append(_Entry(text[name.end() : times.start()], *figures))
         end = times.end()
-    return (head["count"], entries) if text[end:].strip() == "]" else None
+    return (number(head["count"]), entries) if text[end:].strip() == "]" else None
 
 
 def _as_json(text: str, origin: str) -> tuple[object, list[_Entry]]:
@@ -140,4 +139,4 @@ def _warnings(entries: Sequence[_Entry], profile: LayerProfile) -> list[str]:
 
 
 def _float(value: object) -> float:
-    return float(value) if isinstance(value, int | float | str) else float("nan")
+    return float(value) if isinstance(value, int | float) else float("nan")

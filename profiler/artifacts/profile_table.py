@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fusescope.graph.errors import UserError
 from fusescope.graph.units import plural
 from fusescope.profiler.artifacts.profile_json import ONE_INFERENCE
-from fusescope.profiler.artifacts.values import inferences, milliseconds, shown
+from fusescope.profiler.artifacts.values import inferences, milliseconds, number, shown
 from fusescope.profiler.timing import LayerProfile, LayerTime
 
 TITLE = re.compile(r"=== Profile \((?P<count>-?[0-9]{1,18}) iterations ?\) ===")
@@ -49,7 +49,7 @@ def read_table(lines: Sequence[str], origin: str) -> tuple[LayerProfile, list[st
     match = TITLE.match(title)
     if match is None:
         raise UserError("is no printed profile", where=origin)
-    iterations = inferences(match["count"], origin)
+    iterations = inferences(number(match["count"]), origin)
     split = _splitter(rest[0] if rest else "")
     if split is None:
         raise UserError("is cut short: the printed profile has no row of titles", where=origin)
@@ -115,7 +115,7 @@ def _is_number(cell: str) -> bool:
 
 def _row(cells: tuple[str, ...], origin: str) -> _Row:
     name, *times = cells
-    time, *median = (milliseconds(each, f"the time of {shown(name)}", origin) for each in times)
+    time, *median = (milliseconds(number(each), f"the time of {shown(name)}", origin) for each in times)
     return _Row(name, time, median[0] if median else None)
 
 

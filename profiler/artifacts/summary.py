@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from fusescope.graph.errors import UserError
-from fusescope.profiler.artifacts.values import milliseconds
+from fusescope.profiler.artifacts.values import milliseconds, number
 from fusescope.profiler.timing import Latency, Spread
 
 TITLE = "=== Performance summary ==="
@@ -48,12 +48,12 @@ def read_summary(lines: Sequence[str], origin: str) -> Latency:
         name, colon, figures = line.partition(": ")
         if rate := _RATE.match(line):
             # 7.x prints 0 qps where the network has an explicit batch.
-            throughput = milliseconds(rate[1], THROUGHPUT, origin) or None
+            throughput = milliseconds(number(rate[1]), THROUGHPUT, origin) or None
         elif old := _OLD_FIGURE.match(line):
             key = f"percentile({old[3]}%)" if old[3] else old[1]
-            spreads.setdefault(quantity, {})[key] = milliseconds(old[2], f"{key} of {quantity}", origin)
+            spreads.setdefault(quantity, {})[key] = milliseconds(number(old[2]), f"{key} of {quantity}", origin)
         elif colon and (found := _FIGURE.findall(figures)):
-            spreads[name] = {key: milliseconds(value, f"{key} of {name}", origin) for key, value in found}
+            spreads[name] = {key: milliseconds(number(value), f"{key} of {name}", origin) for key, value in found}
     if "median" not in spreads.get(COMPUTE, {}):
         raise UserError(f"is cut short: its summary has no median of {COMPUTE}", where=origin)
     return latency_of(spreads, throughput, origin)
