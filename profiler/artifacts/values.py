@@ -18,7 +18,7 @@ def milliseconds(value: object, what: str, origin: str) -> float:
     """A time: a finite number that is not negative.
 
     Args:
-        value: What the file holds, or the text of a number.
+        value: What the file holds.
         what: Which time it is, for the message.
         origin: The file.
 
@@ -46,10 +46,18 @@ def inferences(value: object, origin: str) -> int:
     return int(number)
 
 
+def number(text: str) -> float:
+    """A number that a file writes as text; NaN, which no reader takes for a time, if it is none."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
 def _number(value: object) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
         return float(value)
-    except (ValueError, OverflowError):
+    except OverflowError:
         return None
