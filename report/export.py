@@ -5,6 +5,7 @@ import io
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import pandas as pd
@@ -42,7 +43,7 @@ FINDING_COLUMNS: Mapping[str, str] = {
     "remedy": "what to do; empty if nothing is known to help",
     "status": "proved; tried, did not help here; or documented, not tried",
     "source": "where the rule or the remedy comes from",
-    "trials": "engines in which it was tried: variant, and the difference in kernels and bytes",
+    "trials": "engines in which it was tried: variant, the difference in kernels, bytes and accuracy",
 }
 """Column of the table of findings to its meaning."""
 
@@ -132,7 +133,7 @@ def _group_rows(groups: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def _finding_row(finding: Finding) -> dict[str, Any]:
-    trials = [{"variant": each.variant, "kernels": each.kernels, "bytes": each.bytes} for each in finding.trials]
+    trials = [asdict(each) for each in finding.trials]
     return {column: trials if column == "trials" else getattr(finding, column) for column in FINDING_COLUMNS}
 
 

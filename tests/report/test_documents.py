@@ -161,10 +161,11 @@ def test_the_study(pair: Explanation) -> None:
     """An explanation per batch and variant, each with the keys of its own document, and the paths written."""
     failure = {"batch": 8, "variant": "int8", "error": "why"}
     document = study_document("Title", [pair], [failure], [Path("a/report.html")])
-    assert document.keys() == {"schema", "version", "title", "explanations", "failures", "written"}
+    assert document.keys() == {"schema", "version", "title", "explanations", "accuracy", "failures", "written"}
     (explanation,) = document["explanations"]
     assert (explanation["batch"], explanation["variant"]) == (1, "fp8")
     assert explanation.items() >= explanation_document(pair).items()
+    assert document["accuracy"] is None
     assert document["failures"] == [failure]
     assert document["written"] == ["a/report.html"]
 

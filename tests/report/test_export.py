@@ -92,7 +92,8 @@ class TestCsv:
         for found, expected in zip(read("findings", files["findings.csv"]), document["findings"], strict=True):
             assert found.pop("time_us") is expected["time"] is None
             assert found == {key: expected[key] for key in found}
-        assert read("findings", files["findings.csv"])[0]["trials"] == [{"variant": "x", "kernels": -1, "bytes": -5}]
+        trial = {"variant": "x", "kernels": -1, "bytes": -5, "accuracy": None, "same_as": None}
+        assert read("findings", files["findings.csv"])[0]["trials"] == [trial]
 
     def test_without_a_baseline(self, pair: Explanation) -> None:
         """Its layers and what aligns them are a header alone, and the groups have one side."""
