@@ -35,6 +35,7 @@ def command(config: Path, output: Path | None, force: bool, as_json: bool) -> No
     from fusescope.report.documents import study_document
     from fusescope.report.html import render_html
     from fusescope.report.markdown import render_markdown
+    from fusescope.report.shaping import baselines
     from fusescope.report.terminal import print_comparison, print_explanation
     from fusescope.study.config import read_config
     from fusescope.study.data import StudyData
@@ -56,9 +57,12 @@ def command(config: Path, output: Path | None, force: bool, as_json: bool) -> No
     document = study_document(asked.title, result.explanations, failures, [*written, *result.runs], accuracy)
     write_text(data, dumps(document))
     if result.explanations:
-        write_text(report, render_html(result.explanations, title=asked.title))
+        write_text(report, render_html(result.explanations, title=asked.title, evaluation=result.accuracy))
         again = shlex.join(("fusescope", "study", str(config), "-o", str(folder)))
-        write_text(text, render_markdown(result.explanations, title=asked.title, command=again, failures=lines))
+        written_study = render_markdown(
+            result.explanations, title=asked.title, command=again, failures=lines, evaluation=result.accuracy
+        )
+        write_text(text, written_study)
     if as_json:
         print_json(document)
     elif result.explanations:
@@ -66,7 +70,7 @@ def command(config: Path, output: Path | None, force: bool, as_json: bool) -> No
         for explanation in result.explanations:
             print_explanation(explanation)
         if result.accuracy is not None:
-            print_accuracy(result.accuracy)
+            print_accuracy(result.accuracy, baselines(result.explanations))
     for line in lines:
         say(f"error: {line}")
     say(f"wrote {', '.join(map(str, written))}")

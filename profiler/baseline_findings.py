@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from fusescope.graph.units import mebibytes, megabytes, plural
 from fusescope.profiler.alignment import aligned_names
 from fusescope.profiler.evidence import Evidence
-from fusescope.profiler.explanation import Finding
+from fusescope.profiler.explanation import BALANCE_KEY, Finding
 from fusescope.profiler.layers import Layer
 
 
@@ -63,7 +63,7 @@ def growth(evidence: Evidence) -> Iterator[Finding]:
     if kernels <= 0 and moved <= 0 and plan <= 0:
         return
     yield Finding(
-        key="growth",
+        key=BALANCE_KEY,
         title=f"against the baseline: {', '.join(parts)}",
         detail="The balance of the whole engine; the other findings say what it is made of.",
         kernels=max(kernels, 0),

@@ -195,6 +195,10 @@ class Trial:
         return min(self.kernels, self.bytes) < 0 and max(self.kernels, self.bytes) <= 0
 
 
+BALANCE_KEY = "growth"
+"""Key of the finding that says what the balance of the two engines says: reports that show the balance leave it out."""
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """Something that a person should know, with its evidence and what to do."""

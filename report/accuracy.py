@@ -1,6 +1,6 @@
 """An evaluation as a person reads it: tables for a terminal and Markdown, and how sure a difference is, in words."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -71,12 +71,18 @@ def verdict_sentence(pair: PairedDifference) -> str:
     )
 
 
-def accuracy_tables(evaluation: Evaluation) -> AccuracyTables:
-    """Shape an evaluation into cells."""
+def accuracy_tables(evaluation: Evaluation, against: Collection[str] | None = None) -> AccuracyTables:
+    """Shape an evaluation into cells.
+
+    Args:
+        evaluation: All of it.
+        against: Names of models that the others are compared with beside the reference, such as a study's baseline;
+            None compares every two models.
+    """
     shares = {title: share for title, share in _SHARES.items() if any(share(model) for model in evaluation.models)}
-    pairs = evaluation.pairs
-    against = [pair for pair in pairs if pair.first == evaluation.models[0].name]
-    sentences = [*map(verdict_sentence, against), *evaluation.notes]
+    reference = evaluation.models[0].name
+    pairs = [pair for pair in evaluation.pairs if against is None or pair.first in {reference, *against}]
+    sentences = [*(verdict_sentence(pair) for pair in pairs if pair.first == reference), *evaluation.notes]
     if len(pairs) > 1:
         sentences.append(
             f"Each p is for one pair by itself: of {1 / _CERTAIN:.0f} pairs of equally good models about one has a p "
@@ -142,9 +148,9 @@ def evaluation_document(evaluation: Evaluation) -> dict[str, Any]:
     return {**asdict(evaluation), "pairs": pairs}
 
 
-def print_accuracy(evaluation: Evaluation) -> None:
-    """Print an evaluation: the models, their differences, and how sure those are."""
-    console, cells = plain_console(), accuracy_tables(evaluation)
+def print_accuracy(evaluation: Evaluation, against: Collection[str] | None = None) -> None:
+    """Print an evaluation: the models, their differences (see `accuracy_tables`), and how sure those are."""
+    console, cells = plain_console(), accuracy_tables(evaluation, against)
     console.print(
         _terminal_table(
             cells.models_header,
@@ -167,9 +173,9 @@ def print_sensitivity(sites: Sequence[SiteSensitivity]) -> None:
     )
 
 
-def accuracy_markdown(evaluation: Evaluation) -> str:
-    """Write an evaluation as Markdown: two tables and the sentences."""
-    cells = accuracy_tables(evaluation)
+def accuracy_markdown(evaluation: Evaluation, against: Collection[str] | None = None) -> str:
+    """Write an evaluation as Markdown: two tables (see `accuracy_tables`) and the sentences."""
+    cells = accuracy_tables(evaluation, against)
     parts = [table(cells.models_header, [(code(name), *rest) for name, *rest in cells.models])]
     if cells.pairs:
         rows = [(code(second), code(first), *rest) for second, first, *rest in cells.pairs]

@@ -24,7 +24,9 @@ from fusescope.profiler.kinds import GROUPS
 from fusescope.profiler.releases.matrix import Change, FusionMatrix
 from fusescope.profiler.tables import LAYER_COLUMNS, SITE_COLUMNS
 from fusescope.profiler.verdicts import VERDICTS
+from fusescope.quant.evaluate import Evaluation
 from fusescope.report import caveats, figures, panels, plots, shaping
+from fusescope.report.accuracy import accuracy_tables, evaluation_document
 from fusescope.report.documents import explanation_document, header, records
 from fusescope.report.palette import GROUP_COLORS, PREDICTION_COLORS, VERDICT_COLORS
 from fusescope.report.releases import by_pattern, grouped_changes
@@ -44,12 +46,13 @@ NAMED = (
 their places there."""
 
 
-def render_html(explanations: Sequence[Explanation], *, title: str) -> str:
+def render_html(explanations: Sequence[Explanation], *, title: str, evaluation: Evaluation | None = None) -> str:
     """Make the report of one or more explanations.
 
     Args:
         explanations: What to show, in this order: those of a study's variants and batches, or a single one.
         title: Heading of the page.
+        evaluation: Accuracy of the models; None if no output of theirs was looked at.
 
     Returns:
         A whole HTML document that loads nothing from anywhere.
@@ -64,9 +67,11 @@ def render_html(explanations: Sequence[Explanation], *, title: str) -> str:
         policy=_policy(plotly, script),
         plotly=Markup(plotly),  # noqa: S704 - scripts of our own, not text from a model
         script=Markup(script),  # noqa: S704 - as above
-        data=Markup(_json(page_data(explanations, report))),  # noqa: S704 - JSON without any <
+        data=Markup(_json(page_data(explanations, report, evaluation))),  # noqa: S704 - JSON without any <
         explanations=explanations,
         report=report,
+        evaluation=evaluation,
+        accuracy=None if evaluation is None else accuracy_tables(evaluation),
         groups=GROUPS,
         verdicts=VERDICTS,
         verdict_colors=VERDICT_COLORS,
@@ -98,7 +103,9 @@ def render_releases(found: FusionMatrix, differences: Sequence[Change]) -> str:
     return page.encode("utf-8", "replace").decode("utf-8")
 
 
-def page_data(explanations: Sequence[Explanation], report: shaping.Report) -> dict[str, Any]:
+def page_data(
+    explanations: Sequence[Explanation], report: shaping.Report, evaluation: Evaluation | None = None
+) -> dict[str, Any]:
     """The data of the page: the documents of ``explain --json``, their tables by column, and the figures.
 
     A layer table and a graph are there once; ``layers``, ``baseline_layers`` and ``graph`` of an explanation are their
@@ -124,7 +131,8 @@ def page_data(explanations: Sequence[Explanation], report: shaping.Report) -> di
         "graphs": graphs,
         "operations": panels.operation_groups(explanations),
         "dtypes": panels.short_dtypes(explanations),
-        "figures": _figures(explanations, report),
+        "accuracy": None if evaluation is None else evaluation_document(evaluation),
+        "figures": _figures(explanations, report, evaluation),
         "colors": {"group": GROUP_COLORS, "verdict": VERDICT_COLORS, "prediction": PREDICTION_COLORS},
         "help": {"layers": LAYER_COLUMNS, "sites": SITE_COLUMNS},
     }
@@ -159,8 +167,12 @@ def _holders(value: Any, path: Sequence[str]) -> Iterator[dict[str, Any]]:
         yield value
 
 
-def _figures(explanations: Sequence[Explanation], report: shaping.Report) -> dict[str, figures.Figure]:
+def _figures(
+    explanations: Sequence[Explanation], report: shaping.Report, evaluation: Evaluation | None
+) -> dict[str, figures.Figure]:
     drawn = {"engines": figures.engines_figure(report.engines)} if len(report.engines) > 1 else {}
+    if evaluation is not None:
+        drawn["accuracy"] = plots.accuracy_figure(evaluation)
     for number, explanation in enumerate(explanations):
         if steps := shaping.waterfall(explanation):
             drawn[f"waterfall-{number}"] = figures.waterfall_figure(explanation, steps)

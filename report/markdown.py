@@ -7,15 +7,15 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import pandas as pd
-
 from fusescope import __version__
 from fusescope.graph.rules import PREDICTIONS
 from fusescope.graph.units import count, megabytes, microseconds, plural
 from fusescope.profiler.explanation import Explanation, Finding, Side
 from fusescope.profiler.run import Provenance
 from fusescope.profiler.verdicts import VERDICTS
-from fusescope.report import caveats, shaping
+from fusescope.quant.evaluate import Evaluation
+from fusescope.report import caveats, panels, shaping
+from fusescope.report.accuracy import accuracy_markdown
 from fusescope.report.documents import records
 from fusescope.report.markdown_text import bullets, code, fenced, names, shortened, sourced, table, text
 from fusescope.report.redo import rebuilding, release_checks
@@ -30,6 +30,7 @@ class _Study:
     report: shaping.Report
     command: str
     failures: Sequence[str]
+    evaluation: Evaluation | None
 
     @property
     def sides(self) -> list[Side]:
@@ -53,7 +54,12 @@ class _Study:
 
 
 def render_markdown(
-    explanations: Sequence[Explanation], *, title: str, command: str = "", failures: Sequence[str] = ()
+    explanations: Sequence[Explanation],
+    *,
+    title: str,
+    command: str = "",
+    failures: Sequence[str] = (),
+    evaluation: Evaluation | None = None,
 ) -> str:
     """Write the study of one or more explanations.
 
@@ -62,11 +68,12 @@ def render_markdown(
         title: Heading of the document.
         command: The command that does all of it again; without one, the commands that built each engine.
         failures: What could not be built, and why, a line for each.
+        evaluation: Accuracy of the models; None if no output of theirs was looked at.
 
     Returns:
         Markdown (GitHub's), in which names from models show as text whatever they hold.
     """
-    study = _Study(explanations, shaping.gather(explanations), command, failures)
+    study = _Study(explanations, shaping.gather(explanations), command, failures, evaluation)
     sections = (_summary, _recipe, _method, _results, _why, _expected, _not_measured, _again, _redo)
     blocks = [f"# {text(shortened(title))}", *(block for section in sections for block in section(study))]
     return "\n\n".join(blocks) + "\n"
@@ -105,14 +112,16 @@ def _decision(study: _Study) -> Iterator[str]:
                 f"{before.median_ms:.3f} ms ({before.source}), a ratio of {ratio:.2f}."
             )
     if not timed:
-        yield "Open: whether quantizing pays takes a clock on a GPU, and the accuracy. This study has neither."
+        yield "Open: whether quantizing pays takes a clock on a GPU" + (
+            ", and the accuracy. This study has neither." if study.evaluation is None else ". This study has none."
+        )
     proved = [
         f"Proved here: {text(finding.remedy)}. In {code(trial.variant)}, against {label}: "
-        f"{count(trial.kernels, signed=True)} kernels, {megabytes(trial.bytes, signed=True)} of traffic."
+        f"{text(shaping.told_trial(trial, explanation.findings))}."
         for label, _, explanation in study.pairs()
         for finding in explanation.findings
         for trial in finding.trials
-        if trial.helped
+        if trial.helped and trial.same_as is None
     ]
     yield from dict.fromkeys(proved)
     untried = {f.remedy for each in study.explanations for f in each.findings if f.remedy and not f.trials}
@@ -208,18 +217,17 @@ def _results(study: _Study) -> Iterator[str]:
     yield _dtypes(study)
     yield "Source: dtypes of the tensors of each engine's convolution kernels."
     yield from _speed(study)
+    if study.evaluation is not None:
+        yield "### Accuracy"
+        yield accuracy_markdown(study.evaluation, shaping.baselines(study.explanations))
+        yield "Source: outputs of the ONNX models in ONNX Runtime on the same images, none of which calibrated."
 
 
 def _dtypes(study: _Study) -> str:
-    counted = [_conv_dtypes(engine.layers) for engine in study.report.engines]
+    counted = [panels.conv_dtypes(engine.layers) for engine in study.report.engines]
     header = ("activations read", "written", *(study.label(place) for place in range(len(counted))))
     kinds = dict.fromkeys(kind for each in counted for kind in each)
     return table(header, [(*map(text, kind), *(count(each[kind]) for each in counted)) for kind in kinds], left=2)
-
-
-def _conv_dtypes(layers: pd.DataFrame) -> Counter[tuple[str, str]]:
-    convs = layers[(layers["group"] == "conv") & layers["kernel"]]
-    return Counter(zip(convs["read_dtypes"], convs["write_dtypes"], strict=True))
 
 
 def _speed(study: _Study) -> Iterator[str]:
@@ -262,7 +270,7 @@ def _why(study: _Study) -> Iterator[str]:
         yield "Source: the engines' own layers, each in the group of its heaviest work."
         if explanation.quantize.sites:
             yield from _quantizes(explanation)
-        yield from _findings(explanation.findings)
+        yield from _findings(explanation)
 
 
 def _groups(explanation: Explanation) -> str:
@@ -298,8 +306,8 @@ def _quantizes(explanation: Explanation) -> Iterator[str]:
     )
 
 
-def _findings(findings: Sequence[Finding]) -> Iterator[str]:
-    shown = [finding for finding in findings if finding.key != "growth"]  # the tables above say it
+def _findings(explanation: Explanation) -> Iterator[str]:
+    shown = shaping.causes(explanation)
     if not shown:
         return
     yield f"### Findings, most {'time' if any(finding.time_us for finding in shown) else 'bytes'} first"
@@ -307,10 +315,10 @@ def _findings(findings: Sequence[Finding]) -> Iterator[str]:
         yield f"#### {number}. {text(finding.title)}"
         spent = "" if finding.time_us is None else f", {microseconds(finding.time_us)}"
         yield f"{plural(finding.kernels, 'kernel')}, {megabytes(finding.bytes)}{spent}. {text(finding.detail)}"
-        yield bullets(_evidence(finding))
+        yield bullets(_evidence(finding, explanation.findings))
 
 
-def _evidence(finding: Finding) -> Iterator[str]:
+def _evidence(finding: Finding, findings: Sequence[Finding]) -> Iterator[str]:
     if finding.nodes:
         yield f"Where: {names(finding.nodes, _NODES_SHOWN)}"
     if finding.layers:
@@ -318,10 +326,7 @@ def _evidence(finding: Finding) -> Iterator[str]:
     if finding.remedy:
         yield f"Try: {text(finding.remedy)} ({finding.status})"
     for trial in finding.trials:
-        yield (
-            f"Tried in {code(trial.variant)}: {count(trial.kernels, signed=True)} kernels, "
-            f"{megabytes(trial.bytes, signed=True)} of traffic"
-        )
+        yield f"Tried in {code(trial.variant)}: {text(shaping.told_trial(trial, findings))}"
     yield f"Source: {sourced(finding.source)}"
 
 
@@ -353,7 +358,7 @@ def _not_measured(study: _Study) -> Iterator[str]:
         [
             *([] if study.is_timed else ["Time: no GPU was used, so there is no latency and no layer time."]),
             *(["Full TensorRT: only its documented rules are known here."] if "tensorrt" not in runtimes else []),
-            "Accuracy: no output of the model was looked at.",
+            *(["Accuracy: no output of the model was looked at."] if study.evaluation is None else []),
             f"Other targets and batches than those above (targets: {targets}; batches: {batches}).",
             *(f"Not built: {text(failure)}" for failure in study.failures),
             *gaps,

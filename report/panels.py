@@ -146,6 +146,12 @@ def _known(value: Any) -> float | None:
     return None if pd.isna(value) else float(value)
 
 
+def conv_dtypes(layers: pd.DataFrame) -> Counter[tuple[str, str]]:
+    """Convolution kernels of a layer table by the element types that they read and write."""
+    convs = layers[(layers["group"] == "conv") & layers["kernel"]]
+    return Counter(zip(convs["read_dtypes"], convs["write_dtypes"], strict=True))
+
+
 def operation_groups(explanations: Sequence[Explanation]) -> dict[str, str]:
     """ONNX operations of all graph spots with the group of layers that their work counts as."""
     found = {place.op for explanation in explanations for place in explanation.excerpt.places}

@@ -9,13 +9,16 @@ import plotly.graph_objects as go
 from fusescope.graph.units import megabytes, plural
 from fusescope.profiler.kinds import GROUPS
 from fusescope.profiler.verdicts import VERDICTS
+from fusescope.quant.evaluate import Evaluation
 from fusescope.report.figures import Figure, plain, shown_name
-from fusescope.report.palette import GREY, GROUP_COLORS, VERDICT_COLORS
+from fusescope.report.palette import BLUE, GREY, GROUP_COLORS, VERDICT_COLORS
 from fusescope.report.panels import Lane, Trade
 
 _LANE_PX = 24
 _WIDTH_PX = {True: 15, False: 4}
 """Width of a kernel's stroke, on the longest chain and off it."""
+
+_MODEL_PX = 44
 
 _INSET = 0.08
 """Space between neighbours on a lane, in kernels."""
@@ -158,3 +161,63 @@ def _ticks(reach: float, *, signed: bool) -> dict[str, Any]:
         "tickvals": [_root(value) for value in values],
         "ticktext": [megabytes(value, signed=signed) if value else "0" for value in values],
     }
+
+
+def accuracy_figure(evaluation: Evaluation) -> Figure:
+    """Each model's share of right answers as a dot on its interval, and beside it what it differs from the reference.
+
+    Without labels there is one panel: the share of images on which the reference says the same.
+    """
+    reference, *variants = evaluation.models
+    rated = evaluation.models if reference.top1 else variants
+    shares = [(model.name, share) for model in rated if (share := model.top1 or model.agreement)]
+    levels = [(name, share.percent, share.low, share.high, f"{share.percent:.2f} %") for name, share in shares]
+    against = {pair.second: pair for pair in evaluation.pairs if pair.first == reference.name}
+    differences = [
+        (name, pair.points, pair.low, pair.high, f"{pair.points:+.2f} points, p {pair.p:.2g}")
+        for name, pair in against.items()
+    ]
+    title = "top-1, %" if reference.top1 else "same class as the reference, %"
+    layout: dict[str, Any] = {
+        "template": "none",
+        "height": _MODEL_PX * len(evaluation.models) + 80,
+        "margin": {"l": 10, "r": 30, "t": 10, "b": 45},
+        "yaxis": {"autorange": "reversed", "automargin": True, "showgrid": False, "ticks": "", "ticklabelstandoff": 6},
+        "xaxis": {"title": {"text": title}},
+        "showlegend": False,
+    }
+    traces = [_dots(levels, "x")]
+    if differences:
+        traces.append(_dots(differences, "x2"))
+        layout["xaxis"]["domain"] = [0, 0.46]
+        layout["xaxis2"] = {
+            "title": {"text": f"top-1 against {shown_name(reference.name)}, points"},
+            "domain": [0.54, 1],
+            "anchor": "y",
+        }
+        zero = {"xref": "x2", "yref": "y domain", "x0": 0, "x1": 0, "y0": 0, "y1": 1}
+        layout["shapes"] = [{"type": "line", **zero, "line": {"color": GREY, "dash": "dash"}}]
+    return plain(go.Figure(traces, layout))
+
+
+def _dots(rows: Sequence[tuple[str, float, float, float, str]], axis: str) -> go.Scatter:
+    """A dot per row on the line of its interval: name, value, low end, high end, and the value in words."""
+    names, values, lows, highs, told = zip(*rows, strict=True) if rows else ((),) * 5
+    return go.Scatter(
+        mode="markers+text",
+        x=list(values),
+        y=[shown_name(name) for name in names],
+        xaxis=axis,
+        text=list(told),
+        textposition="top center",
+        textfont={"size": 11},
+        marker={"color": BLUE, "size": 9},
+        error_x={
+            "type": "data",
+            "symmetric": False,
+            "array": [high - value for value, high in zip(values, highs, strict=True)],
+            "arrayminus": [value - low for value, low in zip(values, lows, strict=True)],
+            "color": BLUE,
+        },
+        hovertemplate="%{y}: %{text}<extra></extra>",
+    )

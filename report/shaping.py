@@ -9,7 +9,7 @@ import pandas as pd
 
 from fusescope.graph.rules import PREDICTIONS
 from fusescope.graph.units import count, mebibytes, megabytes, microseconds, percent, plural
-from fusescope.profiler.explanation import Explanation, Finding, QuantizeCost, Side
+from fusescope.profiler.explanation import BALANCE_KEY, Explanation, Finding, QuantizeCost, Side, Trial
 from fusescope.profiler.kinds import GROUPS
 from fusescope.profiler.verdicts import VERDICTS
 
@@ -281,9 +281,38 @@ def shown_groups(explanation: Explanation) -> list[str]:
     return [str(group) for group in figures.index[(figures != 0).any(axis=1)]]
 
 
+def baselines(explanations: Iterable[Explanation]) -> tuple[str, ...]:
+    """Names of the baselines of some explanations."""
+    found = (explanation.baseline for explanation in explanations)
+    return tuple(dict.fromkeys(side.provenance.name for side in found if side is not None))
+
+
+def causes(explanation: Explanation) -> tuple[Finding, ...]:
+    """The findings but for the balance, which reports show by itself."""
+    return tuple(finding for finding in explanation.findings if finding.key != BALANCE_KEY)
+
+
 def top_findings(explanation: Explanation) -> tuple[Finding, ...]:
-    """The costliest findings but for the balance, which the first screen shows by itself."""
-    return tuple(finding for finding in explanation.findings if finding.key != "growth")[:TOP_FINDINGS]
+    """The costliest causes, for the first screen."""
+    return causes(explanation)[:TOP_FINDINGS]
+
+
+def told_trial(trial: Trial, findings: Sequence[Finding]) -> str:
+    """What came of a trial, in words: the same figures are told once, with the first of the findings.
+
+    Args:
+        trial: The trial.
+        findings: All findings of its explanation, in their order.
+    """
+    if trial.same_as is not None:
+        return f"the same engine as for: {findings[trial.same_as].title}"
+    told = f"{count(trial.kernels, signed=True)} kernels, {megabytes(trial.bytes, signed=True)} of traffic"
+    if change := trial.accuracy:
+        told += (
+            f", top-1 {change.points:+.2f} points ({change.low:+.2f} to {change.high:+.2f}, 95 % interval, on "
+            f"{plural(change.images, 'image')})"
+        )
+    return told if trial.helped else f"{told}: no gain on this runtime"
 
 
 def predicted_against_seen(explanation: Explanation) -> dict[str, dict[str, int]]:

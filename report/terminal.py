@@ -11,11 +11,11 @@ from rich.table import Table
 from fusescope.graph.rules import Prediction
 from fusescope.graph.sites import QuantizeSite
 from fusescope.graph.units import count, mebibytes, megabytes, microseconds, plural, printable
-from fusescope.profiler.explanation import Coverage, Explanation, Finding, Side
+from fusescope.profiler.explanation import Coverage, Explanation, Side
 from fusescope.profiler.verdicts import VERDICTS
 from fusescope.report.caveats import gaps
 from fusescope.report.documents import records
-from fusescope.report.shaping import answer, group_figures, is_timed, tiles
+from fusescope.report.shaping import answer, causes, group_figures, is_timed, tiles, told_trial
 
 _FINDINGS_SHOWN = 6
 _NODES_SHOWN = 3
@@ -31,7 +31,7 @@ def print_explanation(explanation: Explanation) -> None:
     if explanation.quantize.sites:
         _print_quantizes(explanation, console)
     _print_conversions(explanation, console)
-    _print_findings(explanation.findings, console)
+    _print_findings(explanation, console)
     if explanation.expected:
         console.print(f"\n[dim]{as_text(explanation.expected)}[/dim]")
     _print_gaps(explanation.coverage, console)
@@ -189,8 +189,8 @@ def _cost(moved: int, time_us: float | None) -> str:
     return megabytes(moved) if time_us is None else f"{megabytes(moved)}, {microseconds(time_us)}"
 
 
-def _print_findings(findings: Sequence[Finding], console: Console) -> None:
-    findings = [finding for finding in findings if finding.key != "growth"]  # the balance above says it
+def _print_findings(explanation: Explanation, console: Console) -> None:
+    findings = causes(explanation)
     if not findings:
         return
     ranked = "time" if any(finding.time_us for finding in findings) else "bytes"
@@ -204,11 +204,7 @@ def _print_findings(findings: Sequence[Finding], console: Console) -> None:
         if finding.remedy:
             _indented(f"try: {as_text(finding.remedy)} [dim]({finding.status})[/dim]", console)
         for trial in finding.trials:
-            _indented(
-                f"tried in {as_text(trial.variant)}: {count(trial.kernels, signed=True)} kernels, "
-                f"{megabytes(trial.bytes, signed=True)} of traffic",
-                console,
-            )
+            _indented(as_text(f"tried in {trial.variant}: {told_trial(trial, explanation.findings)}"), console)
     if len(findings) > _FINDINGS_SHOWN:
         console.print(f"[dim]{len(findings) - _FINDINGS_SHOWN} more: see the report or --json[/dim]")
 

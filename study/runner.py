@@ -36,7 +36,7 @@ _BYTES_PER_BUILD = 3 << 30
 _MEMORY = Path("/proc/meminfo")
 """Where Linux says how much memory is available."""
 
-GIVEN = "as given"
+GIVEN = "the original"
 """What the model is called as it was given, where the baseline is another one."""
 
 CALIBRATION, EVALUATION = "calibration", "accuracy"
@@ -156,8 +156,9 @@ def run_study(
         first = [each for each in explanations if each.quantized.provenance.batch == config.batches[0]]
         tried = remedies(first, config.variant)
         planner = Planner(config, "" if data is None else data.request)
-        jobs += tuple(planner.job(config.batches[0], each.variant, each.verdicts) for each in tried)
-        work.build(jobs[-len(tried) :] if tried else ())
+        extra = tuple(planner.job(batch, each.variant, each.verdicts) for batch in config.batches for each in tried)
+        jobs += extra
+        work.build(extra)
         explanations = tuple(_explanations(jobs, work.runs, gpu))
     if not work.runs:
         raise UserError(f"no engine could be built: {work.failures[0].error}", where=config.title)

@@ -17,8 +17,12 @@ from fusescope.profiler.run import Provenance
 from fusescope.profiler.spots import Spot
 from fusescope.profiler.tables import LAYER_COLUMNS, SITE_COLUMNS
 from fusescope.profiler.verdicts import VERDICTS
+from fusescope.quant.evaluate import Evaluation, ModelAccuracy, Proportion, paired
 
 Row = tuple[str, str, tuple[str, ...], int, bool]
+
+STUDY = {"fp32": 1178, "fp16": 1179, "fp8": 1167}
+"""Right of 1500 images, as in the published study of HRNet-W18: 78.53, 78.60 and 77.80 %."""
 
 
 def _block(
@@ -261,3 +265,31 @@ def _site(**known: Any) -> dict[str, Any]:
         "lost_readers": (),
         **known,
     }
+
+
+def _share(number: int, images: int = 1500) -> Proportion:
+    """Make a share with an interval that a reader can tell from others."""
+    return Proportion(number, 100 * number / images, 100 * number / images - 2, 100 * number / images + 2)
+
+
+@pytest.fixture
+def evaluation() -> Evaluation:
+    """The published study's accuracies, with made-up discordant counts."""
+    models = tuple(
+        ModelAccuracy(
+            name=name,
+            top1=_share(right),
+            top5=_share(1400),
+            agreement=None if name == "fp32" else _share(1436 if name == "fp8" else 1497),
+            nonfinite=0,
+            equal=1500 if name == "fp32" else 0,
+            snr_db=None if name == "fp32" else 21.25,
+        )
+        for name, right in STUDY.items()
+    )
+    pairs = (
+        paired("fp32", "fp16", 1, 2, 1500),
+        paired("fp32", "fp8", 36, 25, 1500),
+        paired("fp16", "fp8", 37, 25, 1500),
+    )
+    return Evaluation(images=1500, labelled=True, models=models, pairs=pairs, notes=())

@@ -9,47 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fusescope.quant.evaluate import Evaluation, ModelAccuracy, Proportion, paired
+from fusescope.quant.evaluate import Evaluation, paired
 from fusescope.quant.sensitivity import SiteSensitivity
 from fusescope.report.accuracy import (
     accuracy_document,
     accuracy_markdown,
+    accuracy_tables,
     print_accuracy,
     print_sensitivity,
     verdict_sentence,
 )
 
 HOSTILE = "a|b [red]\x1b[31m\n<b>"
-STUDY = {"fp32": 1178, "fp16": 1179, "fp8": 1167}
-"""Right of 1500 images, as in the published study of HRNet-W18: 78.53, 78.60 and 77.80 %."""
-
-
-def share(number: int, images: int = 1500) -> Proportion:
-    """Make a share with an interval that a reader can tell from others."""
-    return Proportion(number, 100 * number / images, 100 * number / images - 2, 100 * number / images + 2)
-
-
-@pytest.fixture(name="evaluation")
-def _evaluation() -> Evaluation:
-    """The published study's accuracies, with made-up discordant counts."""
-    models = tuple(
-        ModelAccuracy(
-            name=name,
-            top1=share(right),
-            top5=share(1400),
-            agreement=None if name == "fp32" else share(1436 if name == "fp8" else 1497),
-            nonfinite=0,
-            equal=1500 if name == "fp32" else 0,
-            snr_db=None if name == "fp32" else 21.25,
-        )
-        for name, right in STUDY.items()
-    )
-    pairs = (
-        paired("fp32", "fp16", 1, 2, 1500),
-        paired("fp32", "fp8", 36, 25, 1500),
-        paired("fp16", "fp8", 37, 25, 1500),
-    )
-    return Evaluation(images=1500, labelled=True, models=models, pairs=pairs, notes=())
 
 
 def test_0_73_points_on_1500_images() -> None:
@@ -132,6 +103,15 @@ def test_the_terminal(evaluation: Evaluation, capsys: pytest.CaptureFixture[str]
     assert "fp8 fp16 -0.80 -1.88 to +0.24 37 25 0.16 5,100" in lines
     assert sum("confidence" in line for line in lines) == 2
     assert any("Each p is for one pair by itself" in line for line in lines)
+
+
+def test_only_against_the_reference_and_the_baseline(evaluation: Evaluation) -> None:
+    """A study with many variants compares each with two models, and still says how sure it is of each."""
+    every, few = accuracy_tables(evaluation), accuracy_tables(evaluation, against=())
+    assert [row[:2] for row in every.pairs] == [("fp16", "fp32"), ("fp8", "fp32"), ("fp8", "fp16")]
+    assert [row[:2] for row in few.pairs] == [("fp16", "fp32"), ("fp8", "fp32")]
+    assert accuracy_tables(evaluation, against=("fp16",)).pairs == every.pairs
+    assert few.sentences == every.sentences
 
 
 def test_markdown(evaluation: Evaluation) -> None:

@@ -15,6 +15,8 @@ import pytest
 from plotly.offline import get_plotlyjs
 
 from fusescope.profiler.explanation import Explanation
+from fusescope.quant.evaluate import Evaluation
+from fusescope.report.accuracy import evaluation_document
 from fusescope.report.documents import explanation_document
 from fusescope.report.html import render_html
 
@@ -131,6 +133,47 @@ def _hostile(pair: Explanation) -> Explanation:
 
 def _rows(table: dict[str, list[Any]]) -> list[dict[str, Any]]:
     return [dict(zip(table, row, strict=True)) for row in zip(*table.values(), strict=True)]
+
+
+class TestAccuracy:
+    """The section of an evaluation."""
+
+    def test_its_figures(self, pair: Explanation, evaluation: Evaluation) -> None:
+        """Shares are dots on their intervals, differences to the reference too; the engine's own row is marked."""
+        page = Page(render_html([pair], title="A study", evaluation=evaluation))
+        assert page.data["accuracy"] == json.loads(json.dumps(evaluation_document(evaluation)))
+        shares, differences = page.data["figures"]["accuracy"]["data"]
+        assert (shares["y"], differences["y"]) == (["fp32", "fp16", "fp8"], ["fp16", "fp8"])
+        assert shares["x"] == pytest.approx([117800 / 1500, 117900 / 1500, 116700 / 1500])
+        assert differences["x"] == pytest.approx([100 / 1500, -1100 / 1500])
+        low = [x - less for x, less in zip(differences["x"], differences["error_x"]["arrayminus"], strict=True)]
+        assert low == pytest.approx([found.low for found in evaluation.pairs if found.first == "fp32"])
+        assert "fp8 is 0.73 points worse than fp32 on 1,500 images" in page.words
+        assert "77.80 % (75.8 to 79.8)" in page.words
+
+    def test_without_labels(self, pair: Explanation, evaluation: Evaluation) -> None:
+        """Without labels there is one panel: agreement with the reference."""
+        models = tuple(replace(model, top1=None, top5=None) for model in evaluation.models)
+        page = Page(render_html([pair], title="", evaluation=replace(evaluation, models=models, pairs=())))
+        (shares,) = page.data["figures"]["accuracy"]["data"]
+        assert shares["y"] == ["fp16", "fp8"]
+        assert shares["x"] == pytest.approx([149700 / 1500, 143600 / 1500])
+
+    def test_none(self, pair: Explanation) -> None:
+        """No section, no figure where no output was looked at."""
+        page = _page(pair)
+        assert page.data["accuracy"] is None
+        assert "accuracy" not in page.data["figures"]
+        assert "Accuracy" not in page.text
+
+    def test_hostile_names(self, pair: Explanation, evaluation: Evaluation) -> None:
+        """A variant's name shows as text, whatever it holds."""
+        models = (evaluation.models[0], replace(evaluation.models[1], name=HOSTILE[1]))
+        pairs = (replace(evaluation.pairs[0], second=HOSTILE[1]),)
+        page = Page(render_html([pair], title="", evaluation=replace(evaluation, models=models, pairs=pairs)))
+        assert HOSTILE[1] in page.words
+        assert "img" not in {tag for tag, _ in page.tags}
+        assert page.data["figures"]["accuracy"]["data"][1]["y"] == ["&lt;/script&gt;&lt;img src=x onerror=alert(1)&gt;"]
 
 
 def test_the_page_holds_the_figures_of_the_json(pair: Explanation) -> None:

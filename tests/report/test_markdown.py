@@ -13,7 +13,8 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from fusescope.graph.units import printable
-from fusescope.profiler.explanation import Explanation, Latency, LayerTime, Trial
+from fusescope.profiler.explanation import AccuracyChange, Explanation, Latency, LayerTime, Trial
+from fusescope.quant.evaluate import Evaluation
 from fusescope.report.documents import explanation_document
 from fusescope.report.markdown import render_markdown
 from fusescope.study.runner import StudyResult
@@ -177,6 +178,35 @@ class TestSections:
             "Proved here: scale the weights per tensor. In fp8-per-tensor, against fp8: 0 kernels, -62.0 MB of traffic."
         ) in prose(found["Decision"])
         assert "(proved)" in prose(found["2. about epilogue-split"])
+
+    def test_a_trial_of_two_findings_and_its_accuracy(self, pair: Explanation) -> None:
+        """The figures stand with the first finding; the second names it; the model's loss has its interval."""
+        change = AccuracyChange(points=-0.42, low=-1.09, high=0.15, images=1197)
+        trial = Trial("fp8-per-tensor", kernels=0, bytes=-62_000_000, accuracy=change)
+        tried = list(pair.findings)
+        tried[2] = replace(tried[2], trials=(trial,))
+        tried[3] = replace(tried[3], trials=(replace(trial, same_as=2),))
+        text = prose(parse(render_markdown([replace(pair, findings=tuple(tried))], title="Tiny")))
+        figures = "0 kernels, -62.0 MB of traffic, top-1 -0.42 points (-1.09 to +0.15, 95 % interval, on 1,197 images)"
+        assert text.count(f"Tried in fp8-per-tensor: {figures}") == 1
+        assert "Tried in fp8-per-tensor: the same engine as for: about epilogue-split" in text
+        assert text.count("Proved here") == 1
+
+    def test_a_trial_that_gained_nothing(self, pair: Explanation) -> None:
+        """More bytes for fewer kernels is no gain, and is called so of this runtime only."""
+        trial = Trial("shared", kernels=-3, bytes=1_000_000)
+        tried = tuple(replace(each, trials=(trial,)) for each in pair.findings[1:2])
+        text = prose(parse(render_markdown([replace(pair, findings=tried)], title="Tiny")))
+        assert "-3 kernels, +1.00 MB of traffic: no gain on this runtime" in text
+        assert "Proved here" not in text
+
+    def test_accuracy(self, pair: Explanation, evaluation: Evaluation) -> None:
+        """Measured accuracy is among the results, and no longer among what was not measured."""
+        found = sections(render_markdown([pair], title="Tiny", evaluation=evaluation))
+        assert "fp8 is 0.73 points worse than fp32 on 1,500 images" in prose(found["Accuracy"])
+        assert "77.80 % (75.8 to 79.8)" in prose(found["Accuracy"])
+        assert "Accuracy: no output" not in prose(found["What was not measured"])
+        assert "and the accuracy" not in prose(found["Decision"])
 
     def test_a_failure(self, pair: Explanation) -> None:
         """What could not be built is among what was not measured."""
