@@ -7,7 +7,7 @@ How a fenced block is held to it, by the word behind the fence:
 * ``python``: runs in that folder.
 * ``text``: what the commands before it print has each of its lines, blanks apart; ``...`` stands for any lines. It is
   compared where the release of TensorRT for RTX is the one that the text names, if it names one.
-* ``toml``: is a study of a sample.
+* ``toml``: is a study of a sample. ``toml recipe``: is a recipe.
 * ``yaml``: is for other programs, and not held to anything.
 """
 
@@ -22,6 +22,7 @@ from pathlib import Path
 
 import pytest
 
+from fusescope.quant.recipe import read_recipe
 from fusescope.study.config import read_config
 
 ROOT = Path(__file__).parents[1]
@@ -44,10 +45,10 @@ def blocks(page: Path) -> Iterator[tuple[str, str]]:
     for found in BLOCK.finditer(page.read_text(encoding="utf-8")):
         kind, _, note = found["kind"].partition(" ")
         assert kind in {"bash", "python", "text", "toml", "yaml"}, f"{page_id(page)}: a block of {kind or 'nothing'}"
-        if note:
+        if note and found["kind"] != "toml recipe":
             assert re.fullmatch(r"skip: .{5,}", note), f"{page_id(page)}: say `skip: REASON`, not {note!r}"
         else:
-            yield kind, found["text"]
+            yield found["kind"], found["text"]
 
 
 def run_commands(text: str, folder: Path) -> str:
@@ -96,6 +97,9 @@ def test_the_blocks_are_true(page: Path, tmp_path: Path) -> None:
         elif kind == "toml":
             (tmp_path / "samples" / "shown.toml").write_text(text, encoding="utf-8")
             read_config(tmp_path / "samples" / "shown.toml")
+        elif kind == "toml recipe":
+            (tmp_path / "shown.toml").write_text(text, encoding="utf-8")
+            read_recipe(str(tmp_path / "shown.toml"))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_id)
