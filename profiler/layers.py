@@ -28,6 +28,9 @@ class Tensor:
     strides: tuple[int, ...] = ()
     """Elements between neighbours along each dimension; empty if not said."""
 
+    channel_multiple: int = 1
+    """What the layout rounds channels up to a multiple of; `bytes` includes that."""
+
     @property
     def dtype(self) -> DType | None:
         """The element type; None for a word that fusescope does not know."""
@@ -45,10 +48,19 @@ class Tensor:
 
     @property
     def bytes(self) -> int | None:
-        """Product of the dimensions times the element size; None if a size or the type is unknown."""
+        """Product of the dimensions times the element size; None if a size or the type is unknown.
+
+        Channels are rounded up as the layout says. They are the third dimension from the end, or the fourth where it
+        has three spatial ones.
+        """
         if self.dtype is None or any(size < 0 for size in self.shape):
             return None
-        return (math.prod(self.shape) * self.dtype.bits + 7) // 8
+        elements = math.prod(self.shape)
+        channel = len(self.shape) - (4 if "3 spatial" in self.layout else 3)
+        if self.channel_multiple > 1 and channel >= 0 and elements:
+            channels = self.shape[channel]
+            elements = elements // channels * (channels + -channels % self.channel_multiple)
+        return (elements * self.dtype.bits + 7) // 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +149,11 @@ class Engine:
     def writers(self) -> Mapping[str, tuple[Layer, ...]]:
         """Tensor name to the layers that write it (several where they write slices of it)."""
         return _by_key(self.layers, lambda layer: (tensor.name for tensor in layer.outputs))
+
+    @cached_property
+    def readers(self) -> Mapping[str, tuple[Layer, ...]]:
+        """Tensor name to the layers that read it as an activation."""
+        return _by_key(self.layers, lambda layer: (tensor.name for tensor in layer.inputs))
 
     @cached_property
     def naming(self) -> Mapping[str, tuple[Layer, ...]]:

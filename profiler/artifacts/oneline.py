@@ -86,7 +86,7 @@ def _layer(line: str, index: int) -> Layer | None:
     stream, event = fields.pop("StreamId", "0"), fields.pop("EventId", None)
     if first or not all(_NUMBER.fullmatch(number) for number in (stream, event or "0")):
         return None
-    nodes, notes = _metadata(metadata.removeprefix(" "))
+    nodes, notes = read_metadata(metadata.removeprefix(" "))
     return Layer(
         index=index,
         name=name,
@@ -127,7 +127,8 @@ def _tensors(text: str) -> tuple[Tensor, ...] | None:
     return tuple(found) if not text[end:].strip() else None
 
 
-def _metadata(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def read_metadata(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """ONNX nodes that a layer's metadata name, each once, and what else they say; both separators are understood."""
     nodes, notes = [], []
     for item in filter(None, _SEPARATORS.split(text)):
         match = _ONNX_NODE.fullmatch(item)
