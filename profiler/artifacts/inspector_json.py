@@ -17,6 +17,7 @@ from fusescope.profiler.artifacts.formats import LARGEST, read_format
 from fusescope.profiler.artifacts.formats import channel_multiple as multiple_of
 from fusescope.profiler.artifacts.oneline import read_metadata
 from fusescope.profiler.artifacts.recording import Section
+from fusescope.profiler.artifacts.weights import counted_weights
 from fusescope.profiler.layers import Engine, Layer, Tensor, UnreadLine
 
 _LAYERS = ("Layers", "layers", "LayerInfo")
@@ -96,7 +97,7 @@ def _layer(item: object, index: int) -> Layer | None:
         name=item["Name"],
         kind=kind,
         inputs=inputs,
-        constants=constants,
+        constants=constants or counted_weights(attributes),
         outputs=outputs,
         tactic=tactic,
         stream=stream,

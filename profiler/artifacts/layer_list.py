@@ -9,7 +9,8 @@ known at build time; a number behind a colon is the width of the vectors that ch
 import re
 
 from fusescope.graph.errors import UserError
-from fusescope.profiler.layers import Engine, Layer, Tensor, UnreadLine
+from fusescope.profiler.artifacts.lines import read_lines
+from fusescope.profiler.layers import Engine, Layer, Tensor
 
 HEADER = "Engine Layer Information:"
 
@@ -38,17 +39,7 @@ def read_layer_list(text: str) -> Engine:
     header, *lines = text.split("\n")
     if header.strip() != HEADER:
         raise UserError(f"is no list of layers: it begins with {header[:60]!r}, not with {HEADER!r}")
-    layers: list[Layer] = []
-    unread: list[UnreadLine] = []
-    for number, line in enumerate(lines, start=2):
-        layer = _layer(line, len(layers))
-        if layer is not None:
-            layers.append(layer)
-        elif line.strip():
-            unread.append(UnreadLine(number, line))
-    if not layers:
-        raise UserError("holds no layer that can be read", where="list of layers")
-    return Engine(tuple(layers), unread=tuple(unread))
+    return read_lines(lines, _layer, "list of layers")
 
 
 def _layer(line: str, index: int) -> Layer | None:
@@ -90,4 +81,5 @@ def _tensor(match: re.Match[str]) -> Tensor:
     shape = _VECTOR.sub("", match["shape"])
     vector = _VECTOR.search(match["shape"])
     sizes = tuple(max(int(size), -1) for size in shape.split(",") if size)
-    return Tensor(match["name"], sizes, match["dtype"], layout=vector[0] if vector else "")
+    width = max(1, int(vector["width"])) if vector else 1
+    return Tensor(match["name"], sizes, match["dtype"], layout=vector[0] if vector else "", channel_multiple=width)

@@ -1,25 +1,32 @@
-"""The engine dump in one line per layer, as the builder of TensorRT 11 and TensorRT for RTX logs it.
+"""The engine dump in one line per layer, as the inspector gives it and builders log it, from TensorRT 8.2 on.
 
-The text begins with ``Layers:``, has one line per layer, a blank line, ``I/O Tensors:`` with one indented line per
-tensor, a blank line and ``Engine Metadata:``. Nothing in it is quoted, so a line is split at the words that the writer
-always writes, in their order. Read off dumps of TensorRT 11.0 and TensorRT-RTX 1.6.1 and 1.7.1.
+The text begins with ``Layers:`` and has one line per layer. Behind them stand ``Bindings:`` with one name per line, or,
+from TensorRT 11 and in TensorRT for RTX, ``I/O Tensors:`` with one indented line per tensor, a blank line and ``Engine
+Metadata:``. Nothing is quoted, so a line is split at the words that the writer always writes, in their order. An engine
+that was built without detailed profiling verbosity has the names of its layers only.
 """
 
 import re
+from dataclasses import replace
 
 from fusescope.graph.errors import UserError
-from fusescope.profiler.layers import Engine, Layer, Tensor, UnreadLine
+from fusescope.profiler.artifacts.bindings import with_bindings
+from fusescope.profiler.artifacts.formats import channel_multiple, read_format
+from fusescope.profiler.artifacts.lines import read_lines
+from fusescope.profiler.artifacts.weights import counted_weights
+from fusescope.profiler.layers import Engine, Layer, Tensor
 
 HEADER = "Layers:"
-_IO_HEADER = "I/O Tensors:"
+_IO_HEADER, _BINDINGS = "I/O Tensors:", "Bindings:"
+_NAME = "Name: "
 
-_FIELD = re.compile(r", ([A-Z]\w*): ")
+_FIELD = re.compile(r", ([A-Za-z]\w*): ")
 _SIZES = r"(?:-?[0-9]{1,18}(?:,-?[0-9]{1,18})*)?"
 # A name ends at the first word that must follow it, for good (?>...): a line made to mislead takes linear time too.
 _TENSOR = re.compile(
-    rf" \{{ Name: (?>(?P<name>.*?), Dimensions: \[)(?P<shape>{_SIZES})\]"
+    rf" \{{ Name: (?>(?P<name>.*?)(?:, Location: \w{{1,20}})?, Dimensions: \[)(?P<shape>{_SIZES})\]"
     rf"(?:, Strides: \[(?P<strides>{_SIZES})\])?(?:, StrideOrder: \[{_SIZES}\])?"
-    r", Datatype: (?P<dtype>[^,]+?), Format: (?P<layout>[^{}]*?) ?\}(?:,|$)"
+    r"(?:, Datatype: (?P<dtype>[^,]+?), Format: (?P<layout>[^{}]*?)|, Format/Datatype: (?P<both>[^{}]*?)) ?\}(?:,|$)"
 )
 _IO = re.compile(
     r" Name: (?>(?P<name>.*?), IOMode: )(?P<mode>Input|Output), DataType: (?P<dtype>[^,]+)"
@@ -27,7 +34,8 @@ _IO = re.compile(
 )
 _NUMBER = re.compile("[0-9]{1,18}")
 _ONNX_NODE = re.compile(r"\[ONNX Layer: (?P<node>.*)\](?P<note>[^\]]*)", re.DOTALL)
-_SEPARATORS = re.compile("[\x1e\x1f]")
+# Text that went through a terminal has lost the separators.
+_SEPARATORS = re.compile(r"[\x1e\x1f]|(?<=\])(?=\[ONNX Layer: )")
 
 
 def read_oneline(text: str) -> Engine:
@@ -45,40 +53,33 @@ def read_oneline(text: str) -> Engine:
     header, *lines = text.split("\n")
     if header.strip() != HEADER:
         raise UserError(f"is not an engine dump: it begins with {header[:60]!r}, not with {HEADER!r}")
-    if _IO_HEADER not in lines:
-        raise UserError(f"is cut short: it has no {_IO_HEADER!r}", where="engine dump")
-    end = lines.index(_IO_HEADER)
-    layers: list[Layer] = []
-    unread: list[UnreadLine] = []
-    for number, line in enumerate(lines[:end], start=2):
-        if not line:
-            continue
-        layer = _layer(line, index=len(layers))
-        if layer is None:
-            unread.append(UnreadLine(number, line))
-        else:
-            layers.append(layer)
-    if not layers:
-        shown = f": line {unread[0].number} reads {unread[0].text[:120]!r}" if unread else ""
-        raise UserError(f"holds no layer that can be read{shown}", where="engine dump")
+    end = next((place for place, line in enumerate(lines) if line.rstrip(" \r") in {_IO_HEADER, _BINDINGS}), None)
+    if end is None:
+        raise UserError(f"is cut short: it has neither {_IO_HEADER!r} nor {_BINDINGS!r}", where="engine dump")
+    named = any(line.startswith(_NAME) for line in lines[:end])
+    engine = read_lines(lines[:end], _layer if named else _only_name, "engine dump")
+    if lines[end].startswith(_BINDINGS):
+        return with_bindings(engine, [line.rstrip("\r") for line in lines[end + 1 :]])
     io = [match for line in lines[end:] if (match := _IO.match(line))]
-    return Engine(
-        layers=tuple(layers),
-        inputs=tuple(_io_tensor(match) for match in io if match["mode"] == "Input"),
-        outputs=tuple(_io_tensor(match) for match in io if match["mode"] == "Output"),
-        unread=tuple(unread),
+    inputs, outputs = (
+        tuple(_io_tensor(match) for match in io if match["mode"] == mode) for mode in ("Input", "Output")
     )
+    return replace(engine, inputs=inputs, outputs=outputs)
+
+
+def _only_name(line: str, index: int) -> Layer:
+    return Layer(index, line.rstrip("\r"), "")
 
 
 def _layer(line: str, index: int) -> Layer | None:
-    head, has_inputs, rest = line.partition(", Inputs: [")
-    name, has_kind, kind = head.removeprefix("Name: ").rpartition(", LayerType: ")
+    head, has_inputs, rest = line.rstrip("\r").partition(", Inputs: [")
+    name, has_kind, kind = head.removeprefix(_NAME).rpartition(", LayerType: ")
     reads, has_outputs, rest = rest.partition("], Outputs: [")
     reads, _, constant_text = reads.partition("], Constants: [")
     written, has_end, tail = _closed(rest)
     inputs, constants, outputs = _tensors(reads), _tensors(constant_text), _tensors(written)
-    fields_text, has_metadata, metadata = tail.partition(", Metadata:")
-    complete = head.startswith("Name: ") and all((has_inputs, has_kind, has_outputs, has_end, has_metadata))
+    fields_text, _, metadata = tail.partition(", Metadata:")
+    complete = head.startswith(_NAME) and all((has_inputs, has_kind, has_outputs, has_end))
     if not complete or inputs is None or constants is None or outputs is None:
         return None
     first, *pairs = _FIELD.split(fields_text)
@@ -92,7 +93,7 @@ def _layer(line: str, index: int) -> Layer | None:
         name=name,
         kind=kind,
         inputs=inputs,
-        constants=constants,
+        constants=constants or counted_weights(fields),
         outputs=outputs,
         tactic=fields.pop("TacticName", ""),
         stream=int(stream),
@@ -115,20 +116,24 @@ def _tensors(text: str) -> tuple[Tensor, ...] | None:
     found, end = [], 0
     while match := _TENSOR.match(text, end):
         end = match.end()
-        found.append(
-            Tensor(
-                name=match["name"],
-                shape=_integers(match["shape"]),
-                dtype_text=match["dtype"],
-                layout=match["layout"],
-                strides=_integers(match["strides"] or ""),
-            )
-        )
+        found.append(_tensor(match))
     return tuple(found) if not text[end:].strip() else None
 
 
+def _tensor(match: re.Match[str]) -> Tensor:
+    name, shape, strides, dtype, layout, both = match.groups()
+    sizes = _integers(shape), _integers(strides or "")
+    if both is None:
+        return Tensor(name, sizes[0], dtype, layout, sizes[1], channel_multiple(layout))
+    told = read_format(both)
+    return Tensor(name, sizes[0], told.dtype_text, told.layout, sizes[1], told.channel_multiple)
+
+
 def read_metadata(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """ONNX nodes that a layer's metadata name, each once, and what else they say; both separators are understood."""
+    """ONNX nodes that a layer's metadata name, each once, and what else they say.
+
+    0x1E stands between nodes of a classic fusion and 0x1F between those of a kernel of Myelin.
+    """
     nodes, notes = [], []
     for item in filter(None, _SEPARATORS.split(text)):
         match = _ONNX_NODE.fullmatch(item)

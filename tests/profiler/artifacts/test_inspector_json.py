@@ -64,6 +64,7 @@ def test_a_layer_of_tensorrt_8_to_10() -> None:
         kind="CaskConvolution",
         inputs=(Tensor("x", (1, 3, 8, 8), "FP16", "Channel major where channel % 8 == 0", channel_multiple=8),),
         outputs=(Tensor("y", (1, 16, 8, 8), "FP16", "Row major linear"),),
+        constants=(Tensor("Weights", (432,), "Half"),),
         tactic="sm80_xmma_fprop",
         stream=2,
         onnx_nodes=("Conv_9", "Relu_10"),

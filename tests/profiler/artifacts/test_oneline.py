@@ -83,6 +83,50 @@ def test_the_engines_own_inputs_and_outputs_are_read() -> None:
     assert engine.outputs == (Tensor("output", (1, 10), "Float"),)
 
 
+OLD = (
+    "Name: conv.weight + QuantizeLinear_7 + Conv_9, LayerType: CaskConvolution, Inputs: [ { Name: x, Location: Device, "
+    "Dimensions: [1,3,8,8], Format/Datatype: Channel major FP16 format where channel % 8 == 0 }], "
+    "Outputs: [ { Name: y, Dimensions: [-1,16,8,8], Format/Datatype: N/A due to dynamic shapes }], "
+    'ParameterType: Convolution, Kernel: [3,3], Weights: {"Type": "Int8", "Count": 432}, '
+    'Bias: {"Type": "Float", "Count": 0}, HasBias: 0, TacticValue: 0x0'
+)
+BINDINGS = "\n".join(["", "Bindings:", "x", "y"])
+
+
+def test_a_layer_of_tensorrt_8() -> None:
+    """Type and format in one sentence, weights as a number of a type, no stream and no metadata."""
+    engine = read_oneline(f"Layers:\n{OLD}\n{BINDINGS}")
+    (layer,) = engine.layers
+    assert (layer.name, layer.kind) == ("conv.weight + QuantizeLinear_7 + Conv_9", "CaskConvolution")
+    assert layer.inputs == (
+        Tensor("x", (1, 3, 8, 8), "FP16", "Channel major where channel % 8 == 0", channel_multiple=8),
+    )
+    assert layer.outputs == (Tensor("y", (-1, 16, 8, 8), "unknown", "N/A due to dynamic shapes"),)
+    assert layer.constants == (Tensor("Weights", (432,), "Int8"),)
+    assert layer.attributes["Kernel"] == "[3,3]"
+    assert layer.attributes["TacticValue"] == "0x0"
+    assert (engine.inputs, engine.outputs) == (layer.inputs, layer.outputs)
+
+
+def test_a_layer_of_tensorrt_10() -> None:
+    """A bare type in the place of the sentence, and what is written in lower case is an attribute too."""
+    line = OLD.replace("Channel major FP16 format where channel % 8 == 0", "Half").replace("HasBias", "weights")
+    (layer,) = read_oneline(f"Layers:\n{line}, StreamId: 1, Metadata: [ONNX Layer: Conv_9]\n{BINDINGS}").layers
+    assert layer.inputs == (Tensor("x", (1, 3, 8, 8), "Half"),)
+    assert (layer.stream, layer.onnx_nodes, layer.attributes["weights"]) == (1, ("Conv_9",), "0")
+
+
+def test_names_only() -> None:
+    """Without detailed verbosity a line is the name of a layer."""
+    engine = read_oneline(f"Layers:\nConv-1 + ReLU-2\n(Unnamed Layer* 32) [Shuffle]\n{BINDINGS}")
+    assert engine.layers == (Layer(0, "Conv-1 + ReLU-2", ""), Layer(1, "(Unnamed Layer* 32) [Shuffle]", ""))
+
+
+def test_metadata_without_separators() -> None:
+    """A terminal swallows the control bytes between nodes."""
+    assert only(f"{SIGNAL}[ONNX Layer: a][ONNX Layer: b[0]]").onnx_nodes == ("a", "b[0]")
+
+
 @pytest.mark.parametrize("separator", ["\x1f", "\x1e"])
 def test_both_separators_of_metadata_are_understood(separator: str) -> None:
     """0x1F stands between nodes of a generated kernel, 0x1E between those of a classic fusion."""
@@ -134,7 +178,7 @@ def test_a_blank_line_among_the_layers_does_not_hide_those_behind_it() -> None:
         ("", "not an engine dump"),
         ("Name: x", "not an engine dump: it begins with 'Name: x'"),
         (dump(), "no layer that can be read"),
-        (dump("what is this"), "line 2 reads 'what is this'"),
+        (dump("Name: this"), "line 2 reads 'Name: this'"),
         (f"Layers:\n{SIGNAL}\n{CONV}", "cut short"),
         (f"Layers:\n{SIGNAL}\n{CONV[:50]}", "cut short"),
     ],
