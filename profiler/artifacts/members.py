@@ -17,7 +17,7 @@ _REGION = re.compile(r"\{ForeignNode\[(?P<first>.+?)(?:\.\.\.(?P<last>.+))?\]\}"
 _REFORMAT = re.compile(
     r"Reformatting CopyNode for |Reformatted (?:Input|Output) Tensor |.* (?:in|out)put reformatter [0-9]+$", re.DOTALL
 )
-_GENERATED = re.compile(r"__my(?:l|eln?)_?[A-Z0-9]|_gemm_mha|dummy_shape_call")
+_GENERATED = re.compile(r"__my[el]{1,2}n?_?[A-Z0-9]|__myln_k|_gemm_mha|dummy_shape_call")
 _POINTWISE = "PWN("
 _SPLIT = re.compile(r" (?:\+|\|\|) ")
 
