@@ -7,7 +7,7 @@ import networkx as nx
 import pandas as pd
 
 from fusescope.graph.ops import WEIGHTED
-from fusescope.profiler.alignment import aligned_names
+from fusescope.profiler.alignment import Piece, aligned_names, kernel_graph
 from fusescope.profiler.attribution import EngineView
 from fusescope.profiler.verdicts import Verdict
 
@@ -25,9 +25,6 @@ BLOCK_COLUMNS: Mapping[str, str] = {
     "baseline_time_us": "time of the baseline's kernels; missing where no clock ran",
 }
 """Column of `block_table` to its meaning."""
-
-_Piece = tuple[str, int | str]
-"""A kernel of one of the engines, or an ONNX node: ``("quantized", 3)``, ``("node", "/conv1/Conv")``."""
 
 
 def block_table(
@@ -52,7 +49,7 @@ def block_table(
     """
     ours, theirs = aligned_names(view, baseline)
     named = {key: name for name, key in ours.items()}
-    blocks = list(nx.connected_components(_aligned({"baseline": (baseline, theirs), "quantized": (view, ours)})))
+    blocks = list(nx.connected_components(kernel_graph({"baseline": (baseline, theirs), "quantized": (view, ours)})))
     nodes = [_nodes(block, named) for block in blocks]
     fed = _fed(nodes, judged)
     feeds = Counter(index for verdicts in fed for index in _feeding(verdicts))
@@ -94,24 +91,11 @@ def _feeding(verdicts: Iterable[Verdict]) -> tuple[int, ...]:
     return tuple(sorted({kernel.index for verdict in verdicts for kernel in verdict.kernels}))
 
 
-def _aligned(engines: Mapping[str, tuple[EngineView, Mapping[str, str]]]) -> "nx.Graph[_Piece]":
-    """The kernels of both engines, each joined to the nodes that it computes or finishes, by their shared names."""
-    graph: nx.Graph[_Piece] = nx.Graph()
-    for side, (engine, shared) in engines.items():
-        for attribution in engine.attributions:
-            kernel: _Piece = (side, attribution.layer.index)
-            if attribution.is_kernel:
-                graph.add_node(kernel)
-                names = filter(None, (*attribution.work, attribution.finishes))
-                graph.add_edges_from((kernel, ("node", shared.get(name, f"{side} {name}"))) for name in names)
-    return graph
-
-
-def _members(block: set[_Piece], side: str) -> tuple[int, ...]:
+def _members(block: set[Piece], side: str) -> tuple[int, ...]:
     return tuple(sorted(index for kind, index in block if kind == side and isinstance(index, int)))
 
 
-def _nodes(block: set[_Piece], named: Mapping[str, str]) -> list[str]:
+def _nodes(block: set[Piece], named: Mapping[str, str]) -> list[str]:
     """Nodes of the explained engine in a block."""
     return sorted(named[str(key)] for kind, key in block if kind == "node" and key in named)
 

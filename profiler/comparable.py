@@ -14,22 +14,25 @@ def check_comparable(run: Run, baseline: Run) -> tuple[str, ...]:
     Raises:
         UserError: The baseline is of another model, runtime, target, GPU or batch.
     """
-    ours, theirs = run.provenance, baseline.provenance
-    warnings = []
-    pairs = {
-        "runtime": (ours.runtime, theirs.runtime),
-        "target": (ours.target, theirs.target),
-        "batch": (ours.batch, theirs.batch),
-        "GPU": (ours.facts.get("gpu", ""), theirs.facts.get("gpu", "")),
-    }
-    for what, (mine, other) in pairs.items():
+    for what, (mine, other) in _pairs(run, baseline).items():
         if _is_known(mine) and _is_known(other) and mine != other:
             raise UserError(
-                f"cannot be the baseline of {ours.name}: {what} {other}, not {mine}",
+                f"cannot be the baseline of {run.provenance.name}: {what} {other}, not {mine}",
                 where=baseline.folder,
                 remedy=f"build both for the same {what}",
             )
-        if _is_known(mine) != _is_known(other):
+    _check_models(run, baseline)
+    return cautions(run, baseline)
+
+
+def cautions(run: Run, reference: Run) -> tuple[str, ...]:
+    """What two runs differ in beside the model, and what of it is not known, one sentence each."""
+    ours, theirs = run.provenance, reference.provenance
+    warnings = []
+    for what, (mine, other) in _pairs(run, reference).items():
+        if _is_known(mine) and _is_known(other) and mine != other:
+            warnings.append(f"The {what} differs, {other} and {mine}: a difference may come from that.")
+        elif _is_known(mine) != _is_known(other):
             unknown = ours.name if _is_known(other) else theirs.name
             warnings.append(f"The {what} of {unknown} is not known: whether it is the same cannot be told.")
         elif not _is_known(mine) and ours.artifacts and theirs.artifacts:
@@ -37,8 +40,18 @@ def check_comparable(run: Run, baseline: Run) -> tuple[str, ...]:
     if ours.runtime_version != theirs.runtime_version:
         versions = " and ".join(each.runtime_version or "an unknown one" for each in (ours, theirs))
         warnings.append(f"They are of different releases, {versions}: a difference may come from the release.")
-    _check_models(run, baseline)
     return tuple(warnings)
+
+
+def _pairs(run: Run, other: Run) -> dict[str, tuple[str | int | None, str | int | None]]:
+    """What must be the same for a difference to come from the model alone."""
+    ours, theirs = run.provenance, other.provenance
+    return {
+        "runtime": (ours.runtime, theirs.runtime),
+        "target": (ours.target, theirs.target),
+        "batch": (ours.batch, theirs.batch),
+        "GPU": (ours.facts.get("gpu", ""), theirs.facts.get("gpu", "")),
+    }
 
 
 def _is_known(value: str | int | None) -> bool:

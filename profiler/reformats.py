@@ -35,12 +35,8 @@ def reformat_reasons(engine: Engine, attributions: Iterable[Attribution]) -> lis
     Returns:
         A text per layer; empty for layers of other groups.
     """
-    readers: dict[str, list[Layer]] = {}
-    for layer in engine.layers:
-        for tensor in layer.inputs:
-            readers.setdefault(tensor.name, []).append(layer)
     return [
-        f"{_changed(each.layer)}{_place(each.layer, engine, readers)}" if each.group == "reformat" else ""
+        f"{_changed(each.layer)}{_place(each.layer, engine)}" if each.group == "reformat" else ""
         for each in attributions
     ]
 
@@ -83,9 +79,9 @@ def _changed(layer: Layer) -> str:
     return " and ".join(parts) or "neither dtype nor layout"
 
 
-def _place(layer: Layer, engine: Engine, readers: Mapping[str, list[Layer]]) -> str:
+def _place(layer: Layer, engine: Engine) -> str:
     before = [writer for tensor in layer.inputs for writer in engine.writers.get(tensor.name, ())]
-    after = [reader for tensor in layer.outputs for reader in readers.get(tensor.name, ())]
+    after = [reader for tensor in layer.outputs for reader in engine.readers.get(tensor.name, ())]
     places = []
     if layer.inputs and not before:
         places.append("at an input of the engine")
