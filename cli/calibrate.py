@@ -1,6 +1,7 @@
 """``fusescope calibrate``."""
 
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -66,6 +67,13 @@ class TorchModel:
     show_default=True,
     help="Number format that mse and entropy fit.",
 )
+@click.option(
+    "--tensor",
+    "tensors",
+    multiple=True,
+    metavar="PATTERN",
+    help="Look at matching tensors too; by default at all that convolutions, gemms and sums read.",
+)
 @click.option("--batch", type=click.IntRange(1), default=BATCH, show_default=True, help="Images that are run at once.")
 @click.option(
     "--model",
@@ -85,6 +93,7 @@ def command(
     method: "Method",
     percentile: float | None,
     number_format: str,
+    tensors: tuple[str, ...],
     batch: int,
     torch_model: str | None,
     pretrained: bool,
@@ -108,12 +117,21 @@ def command(
         raise click.UsageError("--pretrained, --revision and --weights are of --model")
     if torch_model is not None and method != "max":
         raise click.UsageError("--model calibrates with --method max, as ModelOpt's default is")
+    if torch_model is not None and tensors:
+        raise click.UsageError("--tensor is of calibration in ONNX Runtime: --model looks at what its layers read")
     refuse_existing(output, force=force)
     proto = load_with_weights(model)
     started = time.monotonic()
     if torch_model is None:
         found = calibrated(
-            proto, data, method=method, percentile=percentile, number_format=number_format, batch=batch, name=model.name
+            proto,
+            data,
+            tensors=tensors,
+            method=method,
+            percentile=percentile,
+            number_format=number_format,
+            batch=batch,
+            name=model.name,
         )
     else:
         origin = TorchModel(torch_model, pretrained, revision, weights)
@@ -123,8 +141,8 @@ def command(
     if as_json:
         print_json({**header("calibrate"), "output": str(output), "seconds": seconds, **_summary(found)})
     else:
-        tensors, images = plural(len(found.amax), "tensor"), plural(found.images, "image")
-        click.echo(f"{tensors}: {found.method} over {images}")
+        seen, images = plural(len(found.amax), "tensor"), plural(found.images, "image")
+        click.echo(f"{seen}: {found.method} over {images}")
         for tensor, why in found.unusable.items():
             click.echo(printable(f"unusable {tensor}: {why}"))
     say(f"wrote {output}")
@@ -134,6 +152,7 @@ def calibrated(
     proto: "onnx.ModelProto",
     data: DataOptions,
     *,
+    tensors: Iterable[str] = (),
     method: "Method",
     number_format: str,
     percentile: float | None = None,
@@ -145,6 +164,7 @@ def calibrated(
     Args:
         proto: The model with its weights.
         data: Which images.
+        tensors: Names or patterns of tensors to look at besides those that convolutions, gemms and sums read.
         method: How a range is found.
         number_format: What `mse` and `entropy` fit.
         percentile: For the method of this name.
@@ -162,7 +182,7 @@ def calibrated(
         found = calibrate(
             proto,
             dataset.batches(batch, signature(proto)),
-            tensors=calibration_tensors(graph_of(proto)),
+            tensors=calibration_tensors(graph_of(proto), tensors),
             method=method,
             percentile=PERCENTILE if percentile is None else percentile,
             format=number_format,

@@ -1,6 +1,6 @@
 """``fusescope quantize``."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -196,9 +196,11 @@ def _ranges(
         return ranges
     if not data.data:
         return None
-    given = quantizer_in(proto) is not None and (replace or recipe.placement == "modelopt")
-    plain = unquantized(proto).proto if given else proto
-    return calibrated(plain, data, method=recipe.method, number_format=recipe.format, name=name)
+    tensors: Iterable[str] = recipe.tensors
+    if quantizer_in(proto) is not None and (replace or recipe.placement == "modelopt"):
+        given = unquantized(proto)
+        proto, tensors = given.proto, (*tensors, *given.reads)
+    return calibrated(proto, data, tensors=tensors, method=recipe.method, number_format=recipe.format, name=name)
 
 
 def _asked(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -299,7 +299,7 @@ def _refuse_unranged(placed: Placed, amax: Mapping[str, float] | None) -> None:
             raise UserError(
                 f"no range is given for tensor {tensor!r}",
                 where=f"node {reads[0][0]!r}",
-                remedy="calibrate this very model, or keep the node with --keep",
+                remedy="calibrate this very model with --tensor, or keep the node with --keep",
             )
 
 

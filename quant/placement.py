@@ -42,18 +42,42 @@ class Placed:
     """Convolutions and gemms that could be quantized and are not, with the reason; in graph order."""
 
 
-def calibration_tensors(graph: ModelGraph) -> tuple[str, ...]:
-    """List the activations that a placement may quantize: what weighted operations and sums read.
+def calibration_tensors(graph: ModelGraph, more: Iterable[str] = ()) -> tuple[str, ...]:
+    """List the activations that a placement may quantize: what weighted operations and sums read, and what is listed.
 
     Args:
         graph: A model without Q/DQ nodes. Bodies of If and Loop are not looked into.
+        more: Names of further tensors, or patterns, as for placement "explicit".
 
     Returns:
-        Tensors in the order in which they are first read, each once; constants and integers are none.
+        Tensors in the order in which they are first read, each once, the listed ones last; constants and integers are
+        none.
+
+    Raises:
+        UserError: A pattern matches no activation.
     """
     readers = ops.WEIGHTED | ops.SUMS
-    read = (tensor for node in graph.nodes.values() if node.op in readers for tensor in graph.activations(node))
-    return tuple(tensor for tensor in dict.fromkeys(read) if graph.tensors[tensor].dtype in HIGH_PRECISION_NAMES | {""})
+    read = [tensor for node in graph.nodes.values() if node.op in readers for tensor in graph.activations(node)]
+    floats = [tensor for tensor in read if graph.tensors[tensor].dtype in HIGH_PRECISION_NAMES | {""}]
+    return tuple(dict.fromkeys([*floats, *listed(graph, more)]))
+
+
+def listed(graph: ModelGraph, patterns: Iterable[str]) -> tuple[str, ...]:
+    """List the activations that names or patterns (fnmatch) name, each once.
+
+    Raises:
+        UserError: A pattern matches no activation.
+    """
+    floats = [name for name in graph.tensors if _is_activation(graph, name)]
+    found: dict[str, None] = {}
+    for pattern in patterns:
+        matched = [name for name in floats if fnmatchcase(name, pattern) or name == pattern]
+        if not matched:
+            near = get_close_matches(pattern, floats, n=3, cutoff=0.3) or floats[:3]
+            remedy = f"tensors are called such as {', '.join(near)}"
+            raise UserError(f"{pattern!r} matches no activation tensor", remedy=remedy)
+        found.update(dict.fromkeys(matched))
+    return tuple(found)
 
 
 def conv_inputs(graph: ModelGraph, weighted: Iterable[Weighted], unfit: Mapping[str, str]) -> Placed:
@@ -102,18 +126,11 @@ def explicit(
     Raises:
         UserError: A pattern matches no activation.
     """
-    floats = [name for name in graph.tensors if _is_activation(graph, name)]
-    listed: dict[str, None] = {}
-    for pattern in patterns:
-        matched = [name for name in floats if fnmatchcase(name, pattern) or name == pattern]
-        if not matched:
-            near = get_close_matches(pattern, floats, n=3, cutoff=0.3) or floats[:3]
-            remedy = f"tensors are called such as {', '.join(near)}"
-            raise UserError(f"{pattern!r} matches no activation tensor", remedy=remedy)
-        listed.update(dict.fromkeys(matched))
-    others = {name: "its input is not listed" for name in floats if name not in listed}
+    chosen = listed(graph, patterns)
+    activations = (name for name in graph.tensors if _is_activation(graph, name))
+    others = {name: "its input is not listed" for name in activations if name not in chosen}
     placed = conv_inputs(graph, weighted, {**others, **unfit})
-    more = {name: _other_reads(graph, name, ()) for name in listed if name not in placed.reads and name not in unfit}
+    more = {name: _other_reads(graph, name, ()) for name in chosen if name not in placed.reads and name not in unfit}
     return Placed({**placed.reads, **{name: reads for name, reads in more.items() if reads}}, placed.left)
 
 

@@ -61,13 +61,14 @@ class StudyData:
             UserError: The model cannot be calibrated.
         """
         fitted = recipe.format if recipe.method in {"mse", "entropy"} else ""
-        path = self._folder / f"scales-{'-'.join(filter(None, (recipe.method, fitted)))}.json"
-        key = _hash([self.request, model_hash(self._model), recipe.method, fitted, __version__])
+        tensors = _hash(recipe.tensors)[:8] if recipe.tensors else ""
+        path = self._folder / f"scales-{'-'.join(filter(None, (recipe.method, fitted, tensors)))}.json"
+        key = _hash([self.request, model_hash(self._model), recipe.method, fitted, recipe.tensors, __version__])
         if not self._is_kept(path, key):
             found = calibrate(
                 self._model,
                 self.calibration.batches(_BATCH, signature(self._model)),
-                tensors=calibration_tensors(graph_of(self._model)),
+                tensors=calibration_tensors(graph_of(self._model), recipe.tensors),
                 method=recipe.method,
                 format=recipe.format,
                 data=self.calibration.describe(),

@@ -123,6 +123,24 @@ def test_a_quantized_model_is_calibrated_anew(call: Calls, tiny: Path, data: Pat
         assert found[f"{tensor}_scale"] == expected[f"{tensor}_scale"]
 
 
+def test_tensors_that_no_convolution_reads(call: Calls, tiny: Path, data: Path, scales: Path) -> None:
+    """What a placement or another tool quantizes besides is calibrated too."""
+    (result,) = (value.name for value in onnx.load(tiny).graph.output)
+    assert result not in json.loads(scales.read_text())["amax"]
+    explicit = ["--placement", "explicit", "--tensor", "*"]
+    assert call("quantize", tiny, "-o", "all.onnx", *explicit, "--data", data).status == 0
+    assert call("quantize", "all.onnx", "-o", "taken.onnx", "--placement", "modelopt", "--data", data).status == 0
+    call("calibrate", tiny, "-o", "more.json", "--data", data, "--tensor", "*")
+    amax = json.loads(Path("more.json").read_text())["amax"]
+    assert result in amax
+    quantized = {name for name in amax if f"{name}_scale" in stored(Path("all.onnx"))}
+    assert quantized - set(json.loads(scales.read_text())["amax"])
+    whole, taken = stored(Path("all.onnx")), stored(Path("taken.onnx"))
+    for name in quantized:
+        assert whole[f"{name}_scale"] == np.float16(amax[name] / 448), name
+        assert taken[f"{name}_scale"] == pytest.approx(amax[name] / 448, rel=0.1), f"{name}: its weights are the codes"
+
+
 def test_another_model(call: Calls, refused: Callable[..., str], tiny: Path, scales: Path) -> None:
     """Other weights: a warning. Other tensors: one line that says which is missing."""
     proto = onnx.load(tiny)
