@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fusescope.graph.errors import UserError
 from fusescope.graph.units import plural
-from fusescope.profiler.artifacts import inspector_json, mapping, metadata, profile_json, times_json, trtexec_log
+from fusescope.profiler.artifacts import cells, inspector_json, mapping, metadata, profile_json, times_json, trtexec_log
 from fusescope.profiler.artifacts.files import read_text
 from fusescope.profiler.artifacts.members import with_members
 from fusescope.profiler.artifacts.recording import Recording, Section
@@ -32,6 +32,7 @@ FORMATS: Mapping[str, Format] = {
     "times": Format("times of inferences", times_json.recognise, times_json.read),
     "metadata": Format("metadata of TREx", metadata.recognise, metadata.read),
     "mapping": Format("layer times by name", mapping.recognise, mapping.read),
+    "cells": Format("the cookbook's table of a profile", cells.recognise, cells.read),
     "log": Format("a log", trtexec_log.recognise, trtexec_log.read),
 }
 """Key of a format to how it is read. The first that recognises a text reads it."""

@@ -14,6 +14,8 @@ EXAMPLES = {
     "times": '[{"computeMs": 1.5}, {"computeMs": 2.5}]',
     "metadata": '[{"Name": "A100", "ComputeCapability": [8, 0]}]',
     "mapping": '{"a": [1.0, 2.0], "b": [0.5, 0.5]}',
+    "cells": "Iteration count = 1, layer count = 1\n name |  timeMs |  averageMs | medianMs | percentage\n"
+    "a |  1 |  1 |  1 |  100\ntotal (all layers) |  1 |  1 |  1 |  100\n",
     "log": "[01/01/2026-00:00:00] [I] Layers:\nName: a, LayerType: gemm, Inputs: [], Constants: [], Outputs: [], "
     "TacticName: t, StreamId: 0, Metadata:\n\nI/O Tensors:\n",
 }
