@@ -34,6 +34,11 @@ def plural(number: int, one: str, many: str = "") -> str:
     return f"{count(number)} {one if number == 1 else many or one + 's'}"
 
 
+def sentence(clause: str) -> str:
+    """A clause as a sentence: with a capital, unless a name in quotes begins it, and a full stop."""
+    return f"{clause[:1].upper()}{clause[1:]}{'' if clause.endswith('.') else '.'}"
+
+
 def printable(text: str) -> str:
     """Text from someone's file so that a terminal only shows it: what is no visible character becomes its escape."""
     return "".join(character if character.isprintable() else ascii(character)[1:-1] for character in text)

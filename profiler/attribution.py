@@ -279,7 +279,7 @@ class EngineView:
         if direction := self._converts(layer, kind):
             return "quantize", direction, "type" if layer.kind else "names"
         group, grouped_by = _heaviest(layer, kind, operations)
-        if grouped_by == ("nodes" if self.by_name else "type") and (self.by_name or not layer.kind):
+        if (grouped_by == "nodes" and self.by_name) or (grouped_by == "type" and not layer.kind):
             grouped_by = "names"
         if kind != GENERATED or _proven(layer):
             return group, "", grouped_by

@@ -159,7 +159,7 @@ def build(
                 model_sha256=sha256,
                 weights=model.weights,
                 scales=metadata(model.proto).get("fusescope.scales", "as given") if model.formats else "",
-                recipe=_recipe(model),
+                recipe=recipe_of(model.proto, model.name),
                 request=request,
                 batch=model.batch,
                 options={**{key: value for key, value in asdict(options).items() if key != "target"}, **model.changed},
@@ -179,14 +179,19 @@ def _is_run(folder: Path) -> bool:
     return (folder / RECORD).is_file() or {path.name for path in folder.iterdir()} <= _RUN_FILES
 
 
-def _recipe(model: Compilable) -> dict[str, Any]:
-    text = metadata(model.proto).get("fusescope.recipe", "{}")
+def recipe_of(proto: onnx.ModelProto, name: str) -> dict[str, Any]:
+    """How a model was quantized, as `fusescope quantize` recorded it in its metadata; empty if it did not.
+
+    Raises:
+        UserError: The metadata cannot be read.
+    """
+    text = metadata(proto).get("fusescope.recipe", "{}")
     try:
         recipe = json.loads(text)
     except ValueError:
         recipe = None
     if not isinstance(recipe, dict):
-        raise UserError("its metadata fusescope.recipe is damaged", where=model.name, remedy="quantize the model again")
+        raise UserError("its metadata fusescope.recipe is damaged", where=name, remedy="quantize the model again")
     return recipe
 
 

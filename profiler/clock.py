@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from fusescope.profiler.explanation import Latency, LayerTime
+from fusescope.profiler.join import reconcile
 from fusescope.profiler.run import Run
 from fusescope.profiler.timing import Latency as Recorded
 from fusescope.profiler.timing import LayerTime as Entry
@@ -54,24 +55,25 @@ NO_CLOCK = Clock()
 
 
 def clock_of(run: Run) -> Clock:
-    """Gather what a clock said of a run."""
+    """Gather what a clock said of a run.
+
+    Raises:
+        UserError: The profile is one of another engine.
+    """
     latency = None if run.latency is None else _latency(run.latency)
-    if run.profile is None:
+    joined = run.joined
+    if run.profile is None or joined is None:
         return Clock(latency)
-    entries: dict[str, list[Entry]] = {}
-    for entry in run.profile.layers:
-        entries.setdefault(entry.name, []).append(entry)
-    times = tuple(entries[layer.name].pop(0) if entries.get(layer.name) else None for layer in run.engine.layers)
-    executed = sum(entry.average_ms > 0 for entry in run.profile.layers)
-    total_ms = run.profile.total_ms
+    held = reconcile(run.engine, run.profile, run.latency, run.provenance.facts)
     return Clock(
         latency=latency,
-        layer_time=LayerTime(total_ms, run.profile.source, run.profile.iterations, run.profile.origin),
-        times=times,
-        executed_layers=executed,
-        overhead_us=1e3 * (total_ms - latency.median_ms) / executed if latency and executed else None,
-        unmatched=tuple(entry.name for rest in entries.values() for entry in rest),
-        untimed=tuple(layer.name for layer, time in zip(run.engine.layers, times, strict=True) if time is None),
+        layer_time=LayerTime(held.layer_sum_ms, run.profile.source, run.profile.iterations, run.profile.origin),
+        times=joined.times,
+        executed_layers=held.executed_layers,
+        overhead_us=held.overhead_us,
+        unmatched=tuple(entry.name for entry in joined.unmatched_profile),
+        untimed=tuple(layer.name for layer in joined.unmatched_layers),
+        warnings=(*joined.warnings, *held.warnings),
     )
 
 

@@ -1,7 +1,8 @@
 """A run: one built engine and all that is known of it, in a folder from which every report can be made again.
 
-The folder holds the evidence as it came (the engine dump, the build log, the plan), the structure of the ONNX model
-that was compiled, and ``run.json``: where all of it comes from. Nothing derived is stored.
+The folder holds the evidence as it came (the engine dump, the build log, the plan; or the files that somebody
+recorded), the structure of the ONNX model that was compiled, and ``run.json``: where all of it comes from. Nothing
+derived is stored.
 """
 
 import json
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from fusescope.graph.errors import UserError
 from fusescope.profiler.artifacts.oneline import read_oneline
+from fusescope.profiler.join import Joined, join
 from fusescope.profiler.layers import Engine
 from fusescope.profiler.timing import Latency, LayerProfile
 from fusescope.profiler.worker import LAYERS
@@ -24,6 +26,12 @@ RECORD = "run.json"
 MODEL = "model.onnx"
 SCHEMA = "fusescope.run"
 SCHEMA_VERSION = 1
+
+RECORDED = "recorded"
+"""Folder of the files that a recorded run keeps."""
+
+MAKE = "make one with `fusescope build` or `fusescope import`"
+"""How to come by a run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +138,15 @@ class Run:
     warnings: tuple[str, ...] = ()
     """What a reader of the recorded files must know before believing a figure, one sentence each."""
 
+    @cached_property
+    def joined(self) -> Joined | None:
+        """Its layers with their times; None without a profile.
+
+        Raises:
+            UserError: The profile is one of another engine.
+        """
+        return None if self.profile is None else join(self.engine, self.profile)
+
     @property
     def has_model(self) -> bool:
         """Whether the ONNX model is known: a recording may come without."""
@@ -158,31 +175,28 @@ def read_run(folder: Path) -> Run:
     """Read a run's folder.
 
     Raises:
-        UserError: It is not the folder of a run, a file of it is missing, or its dump cannot be read.
+        UserError: It is not the folder of a run, a file of it is missing, or what it keeps cannot be read.
     """
     path = folder / RECORD
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
-        dump = (folder / LAYERS).read_bytes().decode("utf-8", "surrogateescape")
+        provenance = _provenance(document, path)
+        return _recorded(provenance, folder) if provenance.artifacts else _built(provenance, folder)
     except FileNotFoundError as error:
-        raise UserError(
-            f"is not a run: it has no {Path(error.filename).name}",
-            where=folder,
-            remedy="make one with `fusescope build`",
-        ) from error
+        what = f"is not a run: it has no {Path(error.filename).name}"
+        raise UserError(what, where=folder, remedy=MAKE) from error
     except (ValueError, OSError) as error:
-        raise UserError(f"cannot be read ({error})", where=path, remedy="build the run again") from error
-    return Run(_provenance(document, path), _engine(dump, folder / LAYERS), folder)
+        raise UserError(f"cannot be read ({error})", where=path, remedy="make the run again") from error
 
 
 def _provenance(document: object, path: Path) -> Provenance:
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
-        raise UserError("is not the record of a run", where=path, remedy="make one with `fusescope build`")
+        raise UserError("is not the record of a run", where=path, remedy=MAKE)
     if document.get("version") != SCHEMA_VERSION:
         raise UserError(
             f"has version {document.get('version')}, this fusescope reads {SCHEMA_VERSION}",
             where=path,
-            remedy="build the run again",
+            remedy="make the run again",
         )
     from pydantic import TypeAdapter, ValidationError
 
@@ -191,11 +205,29 @@ def _provenance(document: object, path: Path) -> Provenance:
     except ValidationError as error:
         first = error.errors()[0]
         damage = f"{first['loc'][0]}: {first['msg']}"
-        raise UserError(f"is damaged ({damage})", where=path, remedy="build the run again") from error
+        raise UserError(f"is damaged ({damage})", where=path, remedy="make the run again") from error
 
 
-def _engine(dump: str, path: Path) -> Engine:
+def _built(provenance: Provenance, folder: Path) -> Run:
+    """A run that fusescope built: its dump is the builder's."""
+    dump = (folder / LAYERS).read_bytes().decode("utf-8", "surrogateescape")
     try:
-        return read_oneline(dump)
+        return Run(provenance, read_oneline(dump), folder)
     except UserError as error:
-        raise UserError(error.what, where=path, remedy="build the run again") from error
+        raise UserError(error.what, where=folder / LAYERS, remedy="build the run again") from error
+
+
+def _recorded(provenance: Provenance, folder: Path) -> Run:
+    """A run of recorded files, which are read again as they came."""
+    from fusescope.profiler.artifacts.reading import read_recording
+    from fusescope.profiler.merging import Part, merge
+
+    parts: list[Part] = []
+    for artifact in provenance.artifacts:
+        path = folder / RECORDED / artifact.file
+        if Path(artifact.file).name != artifact.file or not path.is_file():
+            raise UserError(f"lacks {artifact.file!r}", where=folder / RECORDED, remedy="import the run again")
+        sections = (each for each in read_recording(path).sections if each.label in {"", artifact.section})
+        parts.extend(Part(artifact.file, section, artifact.roles) for section in sections)
+    merged = merge(parts)
+    return Run(provenance, merged.engine, folder, merged.profile, merged.latency, merged.warnings)

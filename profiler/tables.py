@@ -50,6 +50,8 @@ LAYER_COLUMNS: Mapping[str, str] = {
 }
 """Column of `layer_table` to its meaning."""
 
+_FLAGS = ("kernel", "on_chain", "carries_quantize", "pads", "dequantizes", "partial")
+
 SITE_COLUMNS: Mapping[str, str] = {
     "tensor": "the activation tensor that is quantized",
     "format": "fp8 or int8",
@@ -108,7 +110,7 @@ def layer_table(view: EngineView, clock: Clock = NO_CLOCK) -> pd.DataFrame:
                 "why": why,
             }
         )
-    table = pd.DataFrame(rows, columns=list(LAYER_COLUMNS))
+    table = pd.DataFrame(rows, columns=list(LAYER_COLUMNS)).astype(dict.fromkeys(_FLAGS, bool))
     return table.assign(**_times(len(table), clock))
 
 

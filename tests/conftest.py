@@ -1,6 +1,7 @@
 """What several rooms share: what a marker needs, a tiny residual network, and a study of it."""
 
 import importlib.util
+import json
 import os
 import shutil
 from collections.abc import Callable, Mapping
@@ -67,6 +68,71 @@ name = "fp8"
 name = "fp8-per-tensor"
 weights = "per-tensor"
 """
+
+
+HALF, FLOAT, INT8 = "Row major linear FP16 format", "Row major linear FP32", "Row major Int8 format"
+
+
+def _recorded(name: str, kind: str, read: tuple[str, str], written: tuple[str, str], **more: str) -> dict[str, object]:
+    tensors = (
+        {"Name": tensor, "Location": "Device", "Dimensions": [2, 4, 8, 8], "Format/Datatype": form}
+        for tensor, form in (read, written)
+    )
+    first, second = tensors
+    return {"Name": name, "LayerType": kind, "Inputs": [first], "Outputs": [second], **more}
+
+
+RECORDED_LAYERS = {
+    "Layers": [
+        _recorded("QuantizeLinear_2", "Reformat", ("x", FLOAT), ("x_q", INT8), ParameterType="Reformat", Origin="QDQ"),
+        _recorded("a.weight + QuantizeLinear_5 + Conv_7 + Relu_8", "CaskConvolution", ("x_q", INT8), ("r", HALF)),
+        _recorded("Reformatting CopyNode for Output Tensor 0 to Conv_7", "Reformat", ("r", HALF), ("y", FLOAT)),
+    ],
+    "Bindings": ["x", "y"],
+}
+"""A small INT8 engine as the inspector of TensorRT 8.4 lists it; 2 x 4 x 8 x 8 elements in every tensor."""
+
+RECORDED_MS = (0.25, 0.5, 0.125)
+"""What its layers take on average, in milliseconds."""
+
+RECORDED_NET = """
+<ir_version: 9, opset_import: ["" : 19]>
+net (float[2,4,8,8] x) => (float[2,4,8,8] y)
+<float scale = {0.5}, int8 zero = {0}>
+{
+    [QuantizeLinear_2]   x_q = QuantizeLinear (x, scale, zero)
+    [DequantizeLinear_3] x_d = DequantizeLinear (x_q, scale, zero)
+    [QuantizeLinear_5]   w_q = QuantizeLinear (a.weight, scale, zero)
+    [DequantizeLinear_6] w_d = DequantizeLinear (w_q, scale, zero)
+    [Conv_7]             c   = Conv (x_d, w_d)
+    [Relu_8]             y   = Relu (c)
+}
+"""
+
+
+@pytest.fixture(name="recorded")
+def _recorded_folder(tmp_path: Path) -> Path:
+    """A folder with the recordings of one engine, as trtexec wrote them, and the ONNX model ``net.onnx`` beside it."""
+    folder = tmp_path / "recorded"
+    folder.mkdir()
+    names = [str(layer["Name"]) for layer in RECORDED_LAYERS["Layers"]]  # type: ignore[index]
+    profile: list[dict[str, object]] = [{"count": 10}]
+    for name, average in zip(names, RECORDED_MS, strict=True):
+        share = 100 * average / sum(RECORDED_MS)
+        profile.append({"name": name, "timeMs": 10 * average, "averageMs": average, "percentage": share})
+    times = [
+        {"startComputeMs": start, "endComputeMs": start + took, "computeMs": took, "latencyMs": took}
+        for start, took in ((300.0, 0.8125), (301.0, 0.875), (302.0, 0.84375))
+    ]
+    metadata = {"device_information": {"Selected Device": "NVIDIA A100", "Compute Capability": "8.0"}}
+    for name, content in (("graph", RECORDED_LAYERS), ("profile", profile), ("timing", times), ("metadata", metadata)):
+        (folder / f"net.{name}.json").write_text(json.dumps(content), encoding="utf-8")
+    proto = onnx.parser.parse_model(RECORDED_NET.replace("a.weight", "a_weight"))
+    proto.graph.initializer.append(numpy_helper.from_array(np.ones((4, 4, 1, 1), np.float32), "a.weight"))
+    proto.graph.node[2].input[0] = "a.weight"
+    onnx.checker.check_model(proto, full_check=True)
+    onnx.save(proto, tmp_path / "net.onnx")
+    return folder
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -14,6 +14,16 @@ _KERNEL = re.compile(r"_myl(?P<place>[0-9]{1,6})_[0-9]{1,6}$")
 _REGION = "{ForeignNode["
 
 
+def is_region(name: str) -> bool:
+    """Whether a layer of this name is a region as a whole."""
+    return name.startswith(_REGION)
+
+
+def is_of_region(name: str) -> bool:
+    """Whether a layer of this name is a kernel of a region."""
+    return _KERNEL.search(name) is not None
+
+
 def with_regions(engine: Engine, listed: Engine) -> Engine:
     """Name the region of every kernel of an engine.
 
@@ -30,6 +40,6 @@ def with_regions(engine: Engine, listed: Engine) -> Engine:
 def _in_region(layer: Layer, listed: Engine) -> Layer:
     match = _KERNEL.search(layer.name)
     place = int(match["place"]) if match else len(listed.layers)
-    if place >= len(listed.layers) or not listed.layers[place].name.startswith(_REGION):
+    if place >= len(listed.layers) or not is_region(listed.layers[place].name):
         return layer
     return replace(layer, region=listed.layers[place].name)
