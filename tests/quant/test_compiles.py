@@ -33,8 +33,8 @@ class Log(trt.ILogger):  # type: ignore[misc]
         self.messages.append(message)
 
 
-def convolutions(proto: onnx.ModelProto) -> list[tuple[list[str], list[str]]]:
-    """Compile for SM 12.0 and return what dtypes each convolution layer reads and writes, from the engine's dump."""
+def compiled(proto: onnx.ModelProto) -> list[str]:
+    """Compile for SM 12.0 and return the layers of the engine's dump, each a line."""
     log = Log()
     builder = trt.Builder(log)
     network = builder.create_network(1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED))
@@ -46,9 +46,13 @@ def convolutions(proto: onnx.ModelProto) -> list[tuple[list[str], list[str]]]:
     config.set_compute_capability(trt.ComputeCapability.SM120, 0)
     assert builder.build_serialized_network(network, config) is not None
     (dump,) = (message for message in log.messages if message.startswith("Layers:"))
-    lines = [line for line in dump.splitlines() if "LayerType: correlation," in line]
+    return [line for line in dump.splitlines() if "LayerType: " in line]
+
+
+def convolutions(proto: onnx.ModelProto) -> list[tuple[list[str], list[str]]]:
+    """Compile and return what dtypes each convolution layer reads and writes."""
     found = []
-    for line in lines:
+    for line in (line for line in compiled(proto) if "LayerType: correlation," in line):
         inputs, outputs = re.search(r", Inputs: \[(.*?)\], Constants: .*, Outputs: \[(.*?)\], Tactic", line).groups()  # type: ignore[union-attr]
         found.append((re.findall(r"Datatype: (\w+)", inputs), re.findall(r"Datatype: (\w+)", outputs)))
     return found
@@ -64,6 +68,23 @@ def test_the_convolutions_run_in_8_bits(
     layers = convolutions(proto)
     assert sorted(reads[0] for reads, _ in layers) == sorted([name] * 4 + ["Half"])
     assert {writes[0] for reads, writes in layers if reads[0] == name} == {output}
+
+
+@pytest.mark.parametrize("weights", ["per-channel", "per-tensor"])
+@pytest.mark.parametrize("format_", ["fp8", "int8"])
+def test_the_engine_does_not_depend_on_how_weights_are_stored(
+    residual_net: Callable[..., onnx.ModelProto], format_: str, weights: str
+) -> None:
+    """Codes behind a Dequantize, or values behind a pair: the same kernels over the same tensors, names apart."""
+    folded, behind_pairs = (
+        [re.sub(r"Name: [^,]*?__mye[^,]*,|Name: [^,]*_myl0[^,]*,|, Metadata: .*", "", line) for line in compiled(proto)]
+        for proto in (
+            quantize(residual_net("float16"), format=format_, weights=weights, store=store).proto
+            for store in ("folded", "qdq")
+        )
+    )
+    assert len(folded) > 5
+    assert folded == behind_pairs
 
 
 def test_a_half_model_compiles(residual_net: Callable[..., onnx.ModelProto]) -> None:
