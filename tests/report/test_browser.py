@@ -18,6 +18,7 @@ from fusescope.graph.neighbourhood import Excerpt, Place, Wire
 from fusescope.graph.units import count, megabytes
 from fusescope.profiler.explanation import Explanation
 from fusescope.profiler.spots import Spot
+from fusescope.quant.evaluate import Evaluation
 from fusescope.report.documents import explanation_document
 from fusescope.report.html import render_html
 
@@ -44,6 +45,8 @@ PATIENCE_MS = 60_000
 """How long a step may take on a busy machine. No test depends on how long it does take."""
 
 Open = Callable[..., "Page"]
+PUBLISHED = ["78.53 %", "78.60 %", "77.80 %"]
+"""Top-1 of HRNet-W18 in fp32, fp16 and FP8 (NVIDIA's study), which `evaluation` has."""
 
 
 @pytest.fixture(scope="module")
@@ -64,9 +67,9 @@ def open_page(browser: "Browser", tmp_path: Path) -> Iterator[Open]:
     context = browser.new_context(viewport={"width": 1440, "height": 1000}, color_scheme="light")
     context.set_default_timeout(PATIENCE_MS)
 
-    def opened(*explanations: Explanation) -> "Page":
+    def opened(*explanations: Explanation, evaluation: Evaluation | None = None) -> "Page":
         path = tmp_path / "report.html"
-        path.write_text(render_html(explanations, title="A study"), encoding="utf-8")
+        path.write_text(render_html(explanations, title="A study", evaluation=evaluation), encoding="utf-8")
         page = context.new_page()
         page.on("console", lambda message: noise.append(f"console: {message.text}"))
         page.on("pageerror", lambda error: noise.append(f"error: {error}"))
@@ -134,6 +137,24 @@ class TestFigures:
         asked = page.locator("[data-figure]").evaluate_all("figures => figures.map(figure => figure.dataset.figure)")
         assert sorted(drawn) == sorted(asked)
         assert {"waterfall-0", "blocks-0", "streams-0", "reasons-1"} <= set(drawn)
+
+    def test_accuracy(self, open_page: Open, pair: Explanation, evaluation: Evaluation) -> None:
+        """The published study's accuracies are in the table and in the figure, and names in neither do anything."""
+        evil = "<script>alert(1)</script>"
+        models = tuple(replace(model, name=evil + model.name) for model in evaluation.models)
+        pairs = tuple(
+            replace(found, first=evil + found.first, second=evil + found.second) for found in evaluation.pairs
+        )
+        page = open_page(pair, evaluation=replace(evaluation, models=models, pairs=pairs))
+        rows = page.locator("table.accuracy tbody tr")
+        assert rows.locator("th").all_inner_texts() == [model.name for model in models]
+        assert [text[:7] for text in rows.locator("td:nth-child(2)").all_inner_texts()] == PUBLISHED
+        figure = page.locator('[data-figure="accuracy"]')
+        figure.scroll_into_view_if_needed()
+        figure.locator(".main-svg").first.wait_for()
+        drawn = figure.locator("text").all_text_contents()
+        assert [text for text in drawn if text in PUBLISHED] == PUBLISHED
+        assert "-0.73 points, p 0.2" in drawn
 
     def test_nothing_moves_when_they_are_drawn(self, open_page: Open, pair: Explanation) -> None:
         """Figures come after the page can be used: what a hand is about to touch stays where it is."""
