@@ -13,7 +13,7 @@ from fusescope.profiler.timing import LayerProfile, LayerTime
 
 _TITLES = re.compile(r"^ *name \| +timeMs \| +averageMs \| +medianMs \| +percentage *\r?$", re.MULTILINE)
 _COUNTS = re.compile(
-    r"^Iteration count = (?P<iterations>-?[0-9]{1,18}), layer count = (?P<layers>[0-9]{1,9})\r?$", re.M
+    r"^Iteration count = (?P<iterations>-?[0-9]{1,18}), layer count = (?P<layers>[0-9]{1,9})\r?$", re.MULTILINE
 )
 _ROW = re.compile(r" *(?P<name>.*)" + r" \| +([^ |]{1,40})" * 4 + r" *", re.DOTALL)
 _TOTAL = "total (all layers)"
