@@ -1,21 +1,15 @@
 """The table that NVIDIA's cookbook prints of an exported profile."""
 
+from pathlib import Path
+
 import pytest
 
 from fusescope.graph.errors import UserError
 from fusescope.profiler.artifacts.cells import read, recognise
 from fusescope.profiler.timing import LayerTime
 
-TABLE = """Version: 1.0.0
-Iteration count = 100, layer count = 3
-Top 2 layers by total time:
-              name |  timeMs |  averageMs | medianMs | percentage
------------------------------------------------------------------
-   Conv_1 | Conv_2 |   45.25 |     0.4525 |     0.45 |       50.0
-            Relu_3 |    36.0 |       0.36 |     0.35 |       40.0
-total (all layers) |   90.25 |     0.9025 |      0.9 |        100
-Latency percentiles (ms):
-"""
+EXAMPLES = Path(__file__).parent / "examples"
+TABLE = (EXAMPLES / "cells.txt").read_text(encoding="utf-8")
 
 
 def test_rows_and_what_is_missing() -> None:

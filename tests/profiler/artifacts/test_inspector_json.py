@@ -1,6 +1,7 @@
 """Layer information as JSON: every schema from TensorRT 8.2 on is read into the one layer model."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,41 +11,9 @@ from fusescope.profiler.artifacts.inspector_json import read, recognise
 from fusescope.profiler.layers import Engine, Layer, Tensor
 
 NHWC8 = "Channel major FP16 format where channel % 8 == 0"
-CLASSIC: dict[str, Any] = {
-    "Name": "conv.weight + QuantizeLinear_7 + Conv_9 + Relu_10",
-    "LayerType": "CaskConvolution",
-    "Inputs": [{"Name": "x", "Location": "Device", "Dimensions": [1, 3, 8, 8], "Format/Datatype": NHWC8}],
-    "Outputs": [{"Name": "y", "Dimensions": [1, 16, 8, 8], "Format/Datatype": "Row major linear FP16 format"}],
-    "ParameterType": "Convolution",
-    "Kernel": [3, 3],
-    "Groups": 1,
-    "Weights": {"Type": "Half", "Count": 432},
-    "TacticName": "sm80_xmma_fprop",
-    "TacticValue": "0x5b8bf1b8028629d9",
-    "StreamId": 2,
-    "Metadata": "[ONNX Layer: Conv_9]\x1e[ONNX Layer: Relu_10]",
-}
-ELEVEN: dict[str, Any] = {
-    "Name": "node_conv2d_myl0_2",
-    "LayerType": "correlation",
-    "Inputs": [
-        {
-            "Name": "relu.1_2_myl0",
-            "Dimensions": [1, 1, 28, 28],
-            "Strides": [784, 1, 28, 1],
-            "StrideOrder": [3, 0, 2, 1],
-            "Datatype": "Float",
-            "Format": "(NHWC) Channel major format",
-        }
-    ],
-    "Constants": [
-        {"Name": "w", "Dimensions": [], "Strides": [], "Datatype": "FP8", "Format": "(Linear) Row major linear format"}
-    ],
-    "Outputs": [],
-    "TacticName": "t",
-    "StreamId": 0,
-    "Metadata": "[ONNX Layer: node_conv2d]\x1f[ONNX Layer: node_relu]",
-}
+EXAMPLES = Path(__file__).parent / "examples"
+CLASSIC: dict[str, Any] = json.loads((EXAMPLES / "inspector-8.6.json").read_text(encoding="utf-8"))["Layers"][0]
+ELEVEN: dict[str, Any] = json.loads((EXAMPLES / "inspector-11.json").read_text(encoding="utf-8"))["Layers"][0]
 
 
 def engine_of(layers: list[Any], **more: Any) -> Engine:

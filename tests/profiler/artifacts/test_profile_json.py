@@ -13,19 +13,9 @@ from fusescope.graph.errors import UserError
 from fusescope.profiler.artifacts.profile_json import read, recognise
 from fusescope.profiler.artifacts.recording import Section
 
-NEW = """[
-  { "count" : 200 }
-, { "name" : "Conv_0 + Relu_1", "timeMs" : 4, "averageMs" : 0.02, "medianMs" : 0.0195, "percentage" : 80 }
-, { "name" : "Reshape_2", "timeMs" : 0, "averageMs" : 0, "medianMs" : 0, "percentage" : 0 }
-, { "name" : "Gemm_3", "timeMs" : 1, "averageMs" : 0.005, "medianMs" : 0.005, "percentage" : 20 }
-]
-"""
-OLD = """[
-  { "count" : 1000 }
-, { "name" : "conv1 input reformatter 0", "timeMs" : 21.9653, "averageMs" : 0.0219653, "percentage" : 25 }
-, { "name" : "conv1", "timeMs" : 65.8959, "averageMs" : 0.0658959, "percentage" : 75 }
-]
-"""
+EXAMPLES = Path(__file__).parent / "examples"
+NEW = (EXAMPLES / "profile-8.4.json").read_text(encoding="utf-8")
+OLD = (EXAMPLES / "profile-7.json").read_text(encoding="utf-8")
 FOLDER = Path(os.environ.get("FUSESCOPE_ARTIFACTS", ""))
 REAL = sorted(FOLDER.glob("*/*.profile.json")) + sorted(FOLDER.glob("*/*/*.profile.json"))
 

@@ -16,43 +16,10 @@ def lines(text: str) -> list[str]:
     return text.split("\n")
 
 
-V11 = lines("""=== Performance summary ===
-Throughput: 16200.3 qps
-Latency: min = 0.06 ms, max = 0.09 ms, mean = 0.07 ms, median = 0.065 ms, percentile(90%) = 0.07 ms, \
-percentile(95%) = 0.075 ms, percentile(99%) = 0.08 ms
-Enqueue Time: min = 0.001 ms, max = 0.03 ms, mean = 0.002 ms, median = 0.0025 ms, percentile(99%) = 0.003 ms
-H2D Latency: min = 0 ms, max = 0 ms, mean = 0 ms, median = 0 ms, percentile(99%) = 0 ms
-GPU Compute Time: min = 0.05 ms, max = 0.08 ms, mean = 0.06 ms, median = 0.055 ms, percentile(90%) = 0.06 ms, \
-percentile(95%) = 0.065 ms, percentile(99%) = 0.07 ms
-D2H Latency: min = 0 ms, max = 0 ms, mean = 0 ms, median = 0 ms, percentile(99%) = 0 ms
-Total Host Walltime: 3.00013 s
-Total GPU Compute Time: 2.86738 s""")
-V8 = lines("""=== Performance summary ===
-Throughput: 6430.89 qps
-Latency: min = 0.15 ms, max = 0.38 ms, mean = 0.16 ms, median = 0.159 ms, percentile(99%) = 0.165 ms
-End-to-End Host Latency: min = 0.17 ms, max = 0.5 ms, mean = 0.28 ms, median = 0.29 ms, percentile(99%) = 0.3 ms
-Enqueue Time: min = 0.03 ms, max = 0.12 ms, mean = 0.04 ms, median = 0.033 ms, percentile(99%) = 0.07 ms
-GPU Compute Time: min = 0.151 ms, max = 0.373 ms, mean = 0.1537 ms, median = 0.1536 ms, percentile(99%) = 0.157 ms
-Total Host Walltime: 3.00036 s""")
-V7 = lines("""Host Latency
-min: 1.5 ms (end to end 1.6 ms)
-max: 6.25 ms (end to end 7.5 ms)
-mean: 1.75 ms (end to end 3 ms)
-median: 1.625 ms (end to end 3.01 ms)
-percentile: 1.9 ms at 99% (end to end 3.03 ms at 99%)
-throughput: 0 qps
-walltime: 3.00461 s
-Enqueue Time
-min: 0.5 ms
-max: 2 ms
-median: 0.9 ms
-GPU Compute
-min: 1.25 ms
-max: 2.5 ms
-mean: 1.375 ms
-median: 1.3125 ms
-percentile: 1.4 ms at 99%
-total compute time: 2.99 s""")
+EXAMPLES = Path(__file__).parent / "examples"
+V11 = lines((EXAMPLES / "log-summary-11.txt").read_text(encoding="utf-8"))[:-1]
+V8 = lines((EXAMPLES / "log-summary-8.txt").read_text(encoding="utf-8"))[:-1]
+V7 = lines((EXAMPLES / "log-summary-7.txt").read_text(encoding="utf-8").replace("[I] ", ""))[:-1]
 
 
 def test_three_percentiles() -> None:
@@ -106,22 +73,7 @@ def test_a_cut_summary_is_refused() -> None:
         read_summary([*V11[:5], "GPU Compute Time: min = 0.05 ms, max = 0.08 ms, mean = 0.06 ms, median = 0.05"], "log")
 
 
-PROFILE = {
-    "performance_summary": {"Throughput": 100.5, "Latency": [1, 5, 2, 1.5, 4], "GPU Compute Time": [1, 4, 2, 1.25, 3]},
-    "inference_options": {
-        "Batch": "Explicit",
-        "Input inference shape": "x=32x3x8x8+y:0=32x1",
-        "Duration": "3s (+ 200ms warm up)",
-        "Streams": "2",
-        "CUDA Graph": "Enabled",
-    },
-    "device_information": {
-        "Selected Device": "NVIDIA A100",
-        "Compute Capability": 8.0,
-        "Compute Clock Rate": 1.41,
-        "Memory Clock Rate": "1512 MHz",
-    },
-}
+PROFILE = json.loads((EXAMPLES / "metadata-profile.json").read_text(encoding="utf-8"))
 
 
 class TestMetadata:

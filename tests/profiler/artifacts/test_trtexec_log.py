@@ -15,68 +15,9 @@ from fusescope.profiler.artifacts.trtexec_log import read, recognise
 
 T = "[07/07/2026-02:10:45] "
 RUN = "TensorRT.trtexec [TensorRT v101601] [b11] # trtexec --onnx=/models/net.onnx --verbose"
-OPTIONS = f"""{T}[I] === Model Options ===
-{T}[I] Format: ONNX
-{T}[I] Model: /models/net.onnx
-{T}[I] Output:
-{T}[I] === Build Options ===
-{T}[I] Precision: FP32+FP16
-{T}[I] Profiling verbosity: 2
-{T}[I] Load engine:
-{T}[I] === Inference Options ===
-{T}[I] Duration: 3s (+ 200ms warm up)
-{T}[I] Inference Streams: 1
-{T}[I] CUDA Graph: Enabled
-{T}[I]
-{T}[I] === Device Information ===
-{T}[I] Selected Device: NVIDIA H100 PCIe
-{T}[I] Compute Capability: 9.0
-{T}[I] Application Compute Clock Rate: 1.755 GHz
-{T}[I]
-{T}[I] TensorRT version: 10.16.1
-"""
-LIST = f"""{T}[V] [TRT] =============== Computing costs for a
-{T}[V] [TRT] Engine Layer Information:
-Layer(CaskConvolution): a + b, Tactic: 0x5b8bf1b8028629d9, x (Float[1,1,8,8]) -> y (Half[1,8:4,8,8])
-Layer(Myelin): {{ForeignNode[c...d]}}, Tactic: 0x0000000000000000, y (Half[1,8:4,8,8]) -> z (Float[1,10])
-{T}[I] Created engine with size: 12.5 MiB
-{T}[I] Engine built in 8.09138 sec.
-"""
-DUMP = f"""{T}[I] Layer Information:
-{T}[I] Layers:
-Name: a + b, LayerType: correlation, Inputs: [], Constants: [], Outputs: [], TacticName: t, StreamId: 0, Metadata:\x20
-Name: c_myl1_0, LayerType: gemm, Inputs: [], Constants: [], Outputs: [], TacticName: t, StreamId: 0, Metadata: \
-[ONNX Layer: c]\x1f[ONNX Layer: d]
-Name: e_myl7_0, LayerType: gemm, Inputs: [], Constants: [], Outputs: [], TacticName: t, StreamId: 0, Metadata:\x20
-
-I/O Tensors:
- Name: x, IOMode: Input, DataType: Float, Dimensions: [1,1,8,8], Location: Device
- Name: z, IOMode: Output, DataType: Float, Dimensions: [1,10], Location: Device
-"""
-SUMMARY = f"""{T}[I] Input binding for x with dimensions 4x1x8x8 and type fp32 is created.
-{T}[I] Timing trace has 46125 queries over 3.00013 s
-{T}[I]
-{T}[I] === Trace details ===
-{T}[I] Average on 10 runs - GPU latency: 0.0363007 ms - Host latency: 0.0442749 ms (enqueue 0.027179 ms)
-{T}[I]
-{T}[I] === Performance summary ===
-{T}[I] Throughput: 15374.3 qps
-{T}[I] Latency: min = 0.04 ms, max = 0.14 ms, mean = 0.044 ms, median = 0.043 ms, percentile(99%) = 0.05 ms
-{T}[I] GPU Compute Time: min = 0.03 ms, max = 0.1 ms, mean = 0.036 ms, median = 0.035 ms, percentile(99%) = 0.04 ms
-{T}[I] Total Host Walltime: 3.00013 s
-{T}[W] * GPU compute time is unstable, with coefficient of variance = 6.5%.
-{T}[W]   If not already in use, locking GPU clock frequency or adding --useSpinWait may improve the stability.
-{T}[V] === Explanations of the performance metrics ===
-{T}[V] GPU Compute Time: the GPU latency to execute the kernels for a query.
-"""
-TABLE = f"""{T}[I]
-{T}[I] === Profile (1000 iterations ) ===
-{T}[I]    Time(ms)     Avg.(ms)   Median(ms)   Time(%)   Layer
-{T}[I]       30.00       0.0300       0.0310      75.0   a + b
-{T}[I]       10.00       0.0100       0.0100      25.0   c_myl1_0
-{T}[I]       40.00       0.0400       0.0410     100.0   Total
-{T}[I]
-"""
+EXAMPLES = Path(__file__).parent / "examples"
+PARTS = ("options", "list", "dump", "summary", "table")
+OPTIONS, LIST, DUMP, SUMMARY, TABLE = ((EXAMPLES / f"log-{part}.txt").read_text(encoding="utf-8") for part in PARTS)
 WHOLE = f"&&&& RUNNING {RUN}\n{OPTIONS}{LIST}{DUMP}{SUMMARY}{TABLE}&&&& PASSED {RUN}\n"
 
 
