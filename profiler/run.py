@@ -212,7 +212,7 @@ def _built(provenance: Provenance, folder: Path) -> Run:
     """A run that fusescope built: its dump is the builder's."""
     dump = (folder / LAYERS).read_bytes().decode("utf-8", "surrogateescape")
     try:
-        return Run(provenance, read_oneline(dump), folder)
+        return Run(provenance, read_oneline(dump, detailed=True), folder)
     except UserError as error:
         raise UserError(error.what, where=folder / LAYERS, remedy="build the run again") from error
 

@@ -38,11 +38,12 @@ _ONNX_NODE = re.compile(r"\[ONNX Layer: (?P<node>.*)\](?P<note>[^\]]*)", re.DOTA
 _SEPARATORS = re.compile(r"[\x1e\x1f]|(?<=\])(?=\[ONNX Layer: )")
 
 
-def read_oneline(text: str) -> Engine:
+def read_oneline(text: str, *, detailed: bool = False) -> Engine:
     """Read a dump that begins with ``Layers:``.
 
     Args:
         text: The dump, with the raw separator bytes 0x1E or 0x1F between the ONNX nodes of a layer's metadata.
+        detailed: Whether the engine was built with detailed profiling verbosity, so that names alone are no layers.
 
     Returns:
         The engine. Lines that are not understood are in `Engine.unread`; they are not dropped.
@@ -56,7 +57,7 @@ def read_oneline(text: str) -> Engine:
     end = next((place for place, line in enumerate(lines) if line.rstrip(" \r") in {_IO_HEADER, _BINDINGS}), None)
     if end is None:
         raise UserError(f"is cut short: it has neither {_IO_HEADER!r} nor {_BINDINGS!r}", where="engine dump")
-    named = any(line.startswith(_NAME) for line in lines[:end])
+    named = detailed or any(line.startswith(_NAME) for line in lines[:end])
     engine = read_lines(lines[:end], _layer if named else _only_name, "engine dump")
     if lines[end].startswith(_BINDINGS):
         return with_bindings(engine, [line.rstrip("\r") for line in lines[end + 1 :]])

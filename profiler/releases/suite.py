@@ -165,7 +165,7 @@ def _result(release: Release, case: Case, target: str, folder: Path, failure: st
         return CaseResult(case, (), (), (), (), _words(outcome, folder / BUILD_LOG))
     graph = graph_of(case.model(), name=case.name)
     try:
-        engine = read_oneline((folder / LAYERS).read_bytes().decode("utf-8", "surrogateescape"))
+        engine = read_oneline((folder / LAYERS).read_bytes().decode("utf-8", "surrogateescape"), detailed=True)
     except UserError as error:
         return CaseResult(case, (), (), (), (), str(error))
     view = EngineView(engine, graph)

@@ -179,7 +179,9 @@ class TestBuildAndExplain:
         proto.graph.node[0].name = ""
         onnx.save(proto, tiny)
         read = run.read_oneline
-        monkeypatch.setattr(run, "read_oneline", lambda text: read(text.replace("\n", "\nno \x1blayer\n", 1)))
+        monkeypatch.setattr(
+            run, "read_oneline", lambda text, **how: read(text.replace("\n", "\nno \x1blayer\n", 1), **how)
+        )
         called = call("build", tiny, "-o", "run")
         assert called.status == 0
         assert called.err.splitlines() == [
