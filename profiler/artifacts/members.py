@@ -40,8 +40,8 @@ def members_of(name: str) -> tuple[str, ...]:
         return tuple(dict.fromkeys(member for end in ends for member in members_of(end) if end))
     kernel = _KERNEL.search(name)
     if kernel:
-        parts = name[: kernel.start()].split("+")
-        return tuple(dict.fromkeys(part.strip(" ") for part in parts if part and not _GENERATED.match(part)))
+        parts = (part for part in name[: kernel.start()].split("+") if not _GENERATED.match(part))
+        return tuple(dict.fromkeys(filter(None, (part.strip(" ") for part in parts))))
     if _GENERATED.match(name):
         return ()
     if name.startswith("{") and name.endswith("}"):  # a subgraph for DLA

@@ -30,6 +30,7 @@ NAMES = {
     "__mye63898+__mye63886+/MatMul_myl2_17": "/MatMul",
     "__myl_MaxrSubExpSum_myl5_4": "",
     "__mye260_0_myl5_0": "",
+    " _myl0_0": "",
     "dummy_shape_call__mye622_0_myl9_0": "",
     "_gemm_mha_v2_myl0_7": "",
     "[CONVOLUTION]-[aten_ops.convolution.default]-[/conv1] + [RELU]-[aten_ops.relu]-[/act]": (
