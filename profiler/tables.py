@@ -12,7 +12,7 @@ from fusescope.profiler.clock import NO_CLOCK, Clock
 from fusescope.profiler.gpus import Gpu
 from fusescope.profiler.kinds import GROUPS
 from fusescope.profiler.reformats import reformat_reasons
-from fusescope.profiler.traffic import floor, flops, quantize_bytes, traffic
+from fusescope.profiler.traffic import NO_TRAFFIC, floor, flops, quantize_bytes, traffic
 from fusescope.profiler.verdicts import VERDICTS, Verdict
 
 LAYER_COLUMNS: Mapping[str, str] = {
@@ -27,7 +27,7 @@ LAYER_COLUMNS: Mapping[str, str] = {
     "read_dtypes": "element types of the activations that it reads, as a comma-separated text",
     "write_dtypes": "element types of what it writes",
     "shape": "dimensions of its first output",
-    "read_bytes": "bytes of inputs and constants, each tensor once",
+    "read_bytes": "bytes of inputs and constants, each tensor once; 0 without a kernel, as below",
     "write_bytes": "bytes of outputs",
     "traffic_bytes": "read_bytes + write_bytes",
     "quantize_bytes": "those that are there for its Quantizes alone",
@@ -77,7 +77,8 @@ def layer_table(view: EngineView, clock: Clock = NO_CLOCK) -> pd.DataFrame:
     reasons = reformat_reasons(view.engine, view.attributions)
     chain = frozenset(longest_chain(view.engine, view.attributions))
     for attribution, why in zip(view.attributions, reasons, strict=True):
-        layer, moved = attribution.layer, traffic(attribution.layer)
+        layer = attribution.layer
+        moved = traffic(layer) if attribution.is_kernel else NO_TRAFFIC
         rows.append(
             {
                 "index": layer.index,

@@ -36,6 +36,10 @@ class Traffic:
         return self.read_bytes + self.write_bytes
 
 
+NO_TRAFFIC = Traffic(0, 0, 0, 0)
+"""Of a layer that runs no kernel, such as the view of a tensor in another shape."""
+
+
 def traffic(layer: Layer) -> Traffic:
     """Bytes that a layer reads and writes: product of dimensions times dtype size, each tensor once."""
     reads, writes = _each_once(layer.reads), _each_once(layer.outputs)
