@@ -20,7 +20,9 @@ COMMANDS = {
     "evaluate": ("fusescope.cli.evaluate", "Hold variants of a model against it, with how sure that is."),
     "sites": ("fusescope.cli.sites", "List the Quantize sites of a model and what the rules expect of them."),
     "build": ("fusescope.cli.build", "Compile a model and keep the engine as a run."),
+    "import": ("fusescope.cli.import_", "Make a run of files that trtexec or the engine inspector wrote."),
     "explain": ("fusescope.cli.explain", "Explain what the compiler did with a quantized model."),
+    "compare": ("fusescope.cli.compare", "Hold engines against each other, region by region."),
     "releases": ("fusescope.cli.releases", "Ask TensorRT releases which Quantizes they fuse."),
     "study": ("fusescope.cli.study", "From a model to a written study, in one command."),
 }

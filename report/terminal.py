@@ -113,9 +113,8 @@ def plain_table(*columns: str, title: str = "", left: int = 1) -> Table:
 def _print_heading(explanation: Explanation, console: Console) -> None:
     origin = explanation.quantized.provenance
     against = f" against {explanation.baseline.provenance.name}" if explanation.baseline else ""
-    console.print(
-        f"\n[bold]{as_text(origin.name + against)}[/bold], {as_text(origin.model_name)}, batch {origin.batch or '-'}"
-    )
+    told = filter(None, (as_text(origin.model_name), f"batch {origin.batch or '-'}"))
+    console.print(f"\n[bold]{as_text(origin.name + against)}[/bold], {', '.join(told)}")
     console.print(f"[dim]{as_text(explanation.observed)}[/dim]")
     console.print(f"[dim]weights: {as_text(origin.weights)}[/dim]")
     if origin.scales:
