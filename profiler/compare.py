@@ -52,7 +52,7 @@ def compare(runs: Sequence[Run]) -> Comparison:
         groups=pd.concat(
             {label: each.groups["quantized"] for label, each in zip(labels, explanations, strict=True)}, axis=1
         ),
-        warnings=tuple(dict.fromkeys(_warnings(runs, labels, explanations))),
+        warnings=_warnings(runs, labels, explanations),
     )
 
 
@@ -67,17 +67,21 @@ def _labels(names: Sequence[str]) -> list[str]:
     return labels
 
 
-def _warnings(runs: Sequence[Run], labels: Sequence[str], explanations: Sequence[Explanation]) -> Iterator[str]:
+def _warnings(runs: Sequence[Run], labels: Sequence[str], explanations: Sequence[Explanation]) -> tuple[str, ...]:
+    """What a reader must know, each once with the engines that it is about."""
+    about: dict[str, list[str]] = {}
+    for label, warning in _warned(runs, labels, explanations):
+        about.setdefault(warning, []).append(label)
+    return tuple(f"{', '.join(whose)}: {warning}" for warning, whose in about.items())
+
+
+def _warned(
+    runs: Sequence[Run], labels: Sequence[str], explanations: Sequence[Explanation]
+) -> Iterator[tuple[str, str]]:
     for run, label, explanation in zip(runs, labels, explanations, strict=True):
-        yield from (f"{label}: {warning}" for warning in explanation.warnings)
-        time = explanation.quantized.layer_time
-        if time is not None and time.iterations == 1:
-            yield (
-                f"{label}: its layer times are those of one iteration; they have no spread, and a difference of a few "
-                "microseconds may be chance."
-            )
+        yield from ((label, warning) for warning in explanation.warnings)
         if run is not runs[0]:
-            yield from (f"{labels[0]} and {label}: {each}" for each in cautions(run, runs[0]))
+            yield from ((f"{labels[0]} and {label}", caution) for caution in cautions(run, runs[0]))
 
 
 def _regions(views: Sequence[EngineView], explanations: Sequence[Explanation]) -> Iterator[ComparedRegion]:

@@ -159,17 +159,25 @@ class ComparedRun:
     """What a person should know about it, most costly first."""
 
     @property
+    def latency_us(self) -> float | None:
+        """Median time of an inference, in microseconds; None where no clock ran."""
+        return None if self.side.latency is None else 1e3 * self.side.latency.median_ms
+
+    @property
+    def layers_us(self) -> float | None:
+        """Sum of its layer times, in microseconds; None where no clock ran."""
+        return None if self.side.layer_time is None else 1e3 * self.side.layer_time.total_ms
+
+    @property
     def gap_us(self) -> float | None:
         """By how much its layer times add up to more than its latency; None where either is not known."""
-        if self.side.layer_time is None or self.side.latency is None:
-            return None
-        return 1e3 * (self.side.layer_time.total_ms - self.side.latency.median_ms)
+        return None if self.layers_us is None or self.latency_us is None else self.layers_us - self.latency_us
 
     @property
     def sample_us(self) -> float | None:
         """Latency over batch, in microseconds; None where either is not known."""
         batch = self.side.provenance.batch
-        return None if self.side.latency is None or not batch else 1e3 * self.side.latency.median_ms / batch
+        return None if self.latency_us is None or not batch else self.latency_us / batch
 
     @property
     def samples_per_s(self) -> float | None:

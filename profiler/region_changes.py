@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from fusescope.graph.ops import DEQUANTIZE, PASSES, QUANTIZE
 from fusescope.graph.units import plural
+from fusescope.profiler.artifacts.formats import layout_name
 from fusescope.profiler.attribution import EngineView
 from fusescope.profiler.comparison import Change
 from fusescope.profiler.layers import Tensor
@@ -91,7 +92,7 @@ def _formats(word: str, before: Sequence[Tensor], after: Sequence[Tensor]) -> It
     if dtypes(before) != dtypes(after):
         yield Change("precision", _instead(word, dtypes(before), dtypes(after)))
         return
-    layouts = [tuple(dict.fromkeys(tensor.layout for tensor in tensors)) for tensors in (before, after)]
+    layouts = [tuple(dict.fromkeys(layout_name(tensor.layout) for tensor in tensors)) for tensors in (before, after)]
     if layouts[0] != layouts[1] and all(map(all, layouts)):
         yield Change("format", _instead(word, *layouts))
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:  # so that a command with a small document starts fast
     from fusescope.graph.neighbourhood import Excerpt
     from fusescope.graph.rules import Prediction
     from fusescope.graph.sites import QuantizeSite
+    from fusescope.profiler.comparison import ComparedRegion, ComparedRun, Comparison
     from fusescope.profiler.explanation import Explanation, Finding, QuantizeCost, Side
 
 VERSION = 1
@@ -94,6 +95,37 @@ def study_document(
     }
 
 
+def comparison_document(comparison: "Comparison", order: str) -> dict[str, Any]:
+    """The document of ``fusescope compare --json``: every region of every engine, in an order; they add up to each."""
+    places = range(1, len(comparison.runs))
+    return {
+        **header("comparison"),
+        "order": order,
+        "runs": [_compared(run) for run in comparison.runs],
+        "contributions": [
+            {
+                "run": comparison.runs[place].label,
+                **(document := asdict(each)),
+                "time": _difference_time(comparison, place, document.pop("time_us")),
+            }
+            for place in places
+            for each in comparison.contributions(place)
+        ],
+        "groups": [
+            {
+                "group": group,
+                "runs": [
+                    _figures(comparison.groups.loc[group, run.label].to_dict(), _source(run.side))
+                    for run in comparison.runs
+                ],
+            }
+            for group in comparison.groups.index
+        ],
+        "regions": [_region(region, comparison) for region in comparison.ordered(order)],
+        "warnings": list(comparison.warnings),
+    }
+
+
 def records(table: "pd.DataFrame") -> list[dict[str, Any]]:
     """Rows of a table as plain Python values; what is missing becomes None."""
     return [
@@ -108,6 +140,44 @@ def _plain(value: Any) -> Any:
     if value is None or value != value:  # noqa: PLR0124 - NaN is the value that differs from itself
         return None
     return value.item() if hasattr(value, "item") else value
+
+
+def _compared(run: "ComparedRun") -> dict[str, Any]:
+    source = _source(run.side)
+    rates = {"latency_us": run.sample_us, "per_s": run.samples_per_s}
+    return {
+        "label": run.label,
+        "observed": run.observed,
+        **asdict(run.side),
+        "gap_us": run.gap_us,
+        "samples": {**rates, "traffic_bytes": run.sample_bytes},
+        "findings": [_finding(finding, source) for finding in run.findings],
+    }
+
+
+def _region(region: "ComparedRegion", comparison: "Comparison") -> dict[str, Any]:
+    """A region with a side per engine, and a difference per engine that is held against the reference."""
+    sides = []
+    for run, side in zip(comparison.runs, region.sides, strict=True):
+        document = asdict(side)
+        times = {"total_us": document.pop("time_us"), "net_us": document.pop("net_us")}
+        sides.append({**document, "time": _time(_source(run.side), **times)})
+    differences = [
+        {
+            "kernels": region.kernel_difference(place),
+            "bytes": region.byte_difference(place),
+            "time": _difference_time(comparison, place, region.time_difference(place)),
+        }
+        for place in range(1, len(comparison.runs))
+    ]
+    names = ("name", "aligned_by", "converts", "nodes")
+    return {**{name: getattr(region, name) for name in names}, "sides": sides, "differences": differences}
+
+
+def _difference_time(comparison: "Comparison", place: int, total_us: float | None) -> dict[str, Any] | None:
+    """A difference of times with where they come from, both sources where they are not the same."""
+    sources = dict.fromkeys(_source(comparison.runs[each].side) for each in (0, place))
+    return None if total_us is None else _time(", ".join(sources), total_us=total_us)
 
 
 def _graph(excerpt: "Excerpt") -> dict[str, Any]:

@@ -21,6 +21,7 @@ UNKNOWN = "unknown"
 _WIDTHS = {"two": 2, "four": 4, "eight": 8, "sixteen": 16, "thirty-two": 32, "sixty-four": 64}
 _WIDTH = re.compile(rf"(?P<width>{'|'.join(_WIDTHS)}) wide channel vectorized", re.IGNORECASE)
 _MULTIPLE = re.compile(r"channel (?:%|==) (?P<multiple>[0-9]{1,4})\b")
+_IN_BRACKETS = re.compile(r"\(k?(?P<name>\w+)\)")
 _DYNAMIC = "N/A due to dynamic shapes"
 
 
@@ -60,3 +61,20 @@ def channel_multiple(layout: str) -> int:
         return _WIDTHS[width["width"].lower()]
     multiple = _MULTIPLE.search(layout)
     return max(1, int(multiple["multiple"])) if multiple else 1
+
+
+@lru_cache(maxsize=1024)
+def layout_name(layout: str) -> str:
+    """A memory format by the name that `TensorFormat` has for it, such as ``HWC8``, the same for every version.
+
+    TensorRT 11 and TensorRT for RTX give a name in brackets; before, the sentence tells it.
+    """
+    if told := _IN_BRACKETS.search(layout):
+        name = told["name"].removeprefix("N")
+        return "linear" if name.lower() == "linear" else name
+    depth, multiple = "D" if "3 spatial" in layout else "", channel_multiple(layout)
+    if _WIDTH.search(layout):
+        return f"C{depth}HW{multiple}"
+    if layout.startswith("Channel major"):
+        return f"{depth}HWC{multiple if multiple > 1 else ''}"
+    return "linear" if layout.startswith("Row major linear") else layout
