@@ -21,7 +21,7 @@ from fusescope.graph.errors import UserError
 from fusescope.graph.structure import is_structure_only
 from fusescope.quant.collectors import THRESHOLDS, Histogram, percentile_amax
 from fusescope.quant.half import to_dtype
-from fusescope.quant.ort import Array, session, signature
+from fusescope.quant.ort import Array, computed, session, signature
 from fusescope.quant.ranges import Ranges, sorted_out
 from fusescope.quant.recipe import Method
 from fusescope.quant.scales import format_named
@@ -66,9 +66,13 @@ def calibrate(
         name: What to call the model in messages.
 
     Raises:
-        UserError: The model is quantized or structure-only, cannot be run on the images, or there is no image.
+        UserError: The model is quantized or structure-only, cannot be run on the images, or there is no image or no
+            tensor.
     """
     check_calibratable(proto, name)
+    if not tensors:
+        what = "has no convolution, gemm or sum whose inputs could be quantized"
+        raise UserError(what, where=name, remedy="check the model, or name tensors with --tensor")
     model = runnable(proto)
     if method == "max":
         look: _Maxima | _Histograms = _Maxima(model, tensors, name)
@@ -148,7 +152,7 @@ class _Maxima:
     """
 
     def __init__(self, proto: onnx.ModelProto, tensors: Sequence[str], name: str) -> None:
-        self._tensors = tensors
+        self._tensors, self._name = tensors, name
         model = onnx.ModelProto()
         model.CopyFrom(proto)
         self._outputs = []
@@ -167,7 +171,7 @@ class _Maxima:
 
     def run(self, fed: Mapping[str, Array]) -> None:
         """Look at some images."""
-        found = np.array([float(value) for value in self._session.run(self._outputs, dict(fed))])
+        found = np.array([float(value) for value in computed(self._session, self._outputs, fed, self._name)])
         largest, total = found[::2], found[1::2]
         self._largest = np.maximum(self._largest, np.where(np.isnan(total), np.nan, largest))
 
@@ -182,7 +186,7 @@ class _Histograms:
     def __init__(
         self, proto: onnx.ModelProto, tensors: Sequence[str], name: str, threshold: Callable[[Histogram], float]
     ) -> None:
-        self._threshold = threshold
+        self._threshold, self._name = threshold, name
         inputs = {spec.name for spec in signature(proto)}
         self._computed = [tensor for tensor in tensors if tensor not in inputs]
         self._session = session(proto, outputs=self._computed, name=name)
@@ -190,7 +194,7 @@ class _Histograms:
 
     def run(self, fed: Mapping[str, Array]) -> None:
         """Look at some images."""
-        found = self._session.run(self._computed, dict(fed)) if self._computed else []
+        found = computed(self._session, self._computed, fed, self._name) if self._computed else []
         seen = {**dict(zip(self._computed, found, strict=True)), **fed}
         for tensor, histogram in self._histograms.items():
             histogram.add(seen[tensor])

@@ -45,16 +45,24 @@ class Runner(Protocol):
 
 
 def signature(proto: onnx.ModelProto) -> tuple[InputSpec, ...]:
-    """Return the inputs that a model must be given: those that are no initializers."""
+    """Return the inputs that a model must be given: those that are no initializers.
+
+    Raises:
+        UserError: It takes none, or something else than a tensor.
+    """
     stored = {tensor.name for tensor in proto.graph.initializer}
+    given = [value for value in proto.graph.input if value.name not in stored]
+    if not given:
+        raise UserError("the model takes no input", remedy="give one that takes images or arrays")
+    if odd := next((value.name for value in given if not value.type.tensor_type.elem_type), None):
+        raise UserError(f"the model's input {odd!r} is no tensor", remedy="give a model whose inputs are tensors")
     return tuple(
         InputSpec(
             value.name,
             tuple(_extent(dim) for dim in value.type.tensor_type.shape.dim),
             np.dtype(helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)),
         )
-        for value in proto.graph.input
-        if value.name not in stored
+        for value in given
     )
 
 
@@ -82,7 +90,7 @@ def session(
             "running a model needs onnxruntime, which is not installed", remedy='pip install "fusescope[quantize]"'
         ) from error
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
+    options.log_severity_level = 4  # what goes wrong is in the exception
     options.intra_op_num_threads = threads or 0
     if not _may_be_optimized(proto):
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -97,13 +105,37 @@ def session(
         try:
             return onnxruntime.InferenceSession(_content(model, Path(folder)), options, providers=providers)
         except Exception as error:
-            if not type(error).__module__.startswith("onnxruntime"):
-                raise
-            raise UserError(
-                f"ONNX Runtime cannot run it on the CPU ({error})",
-                where=name,
-                remedy="give it in float32 or float16, with operations of ONNX",
-            ) from error
+            raise _explained(error, name, "give it in float32 or float16, with operations of ONNX") from error
+
+
+def computed(
+    loaded: "onnxruntime.InferenceSession", outputs: Sequence[str], fed: Mapping[str, Array], name: str
+) -> list[Array]:
+    """Run a session.
+
+    Args:
+        loaded: The session.
+        outputs: The tensors to return, at least one.
+        fed: An array for each input.
+        name: What to call the model in messages.
+
+    Raises:
+        UserError: ONNX Runtime cannot run the model on these inputs.
+    """
+    try:
+        found: list[Array] = loaded.run(list(outputs), dict(fed))
+    except Exception as error:
+        shapes = ", ".join(f"{each} {list(values.shape)}" for each, values in fed.items())
+        remedy = f"give inputs that fit it (they are {shapes}), or pass --batch 1 if it runs on single images only"
+        raise _explained(error, name, remedy) from error
+    return found
+
+
+def _explained(error: Exception, name: str, remedy: str) -> UserError:
+    """What ONNX Runtime says of a model, as the user's error; another error is raised as it is."""
+    if not type(error).__module__.startswith("onnxruntime"):
+        raise error
+    return UserError(f"ONNX Runtime cannot run it on the CPU ({error})", where=name, remedy=remedy)
 
 
 def onnx_runner(proto: onnx.ModelProto, *, name: str = "the model") -> Runner:
@@ -120,8 +152,10 @@ def onnx_runner(proto: onnx.ModelProto, *, name: str = "the model") -> Runner:
         UserError: As `session`; and, when the function is called: an input is missing, or is of a kind that the model
             does not take.
     """
-    loaded, specs = session(proto, name=name), signature(proto)
-    first = proto.graph.output[0].name
+    specs = signature(proto)
+    if not proto.graph.output:
+        raise UserError("has no output", where=name, remedy="give a model with an output")
+    loaded, first = session(proto, name=name), proto.graph.output[0].name
     batches = {spec.shape[0] for spec in specs if spec.shape and isinstance(spec.shape[0], int)}
     fixed = batches.pop() if len(batches) == 1 else None
 
@@ -134,7 +168,7 @@ def onnx_runner(proto: onnx.ModelProto, *, name: str = "the model") -> Runner:
             part = {each: values[start : start + step] for each, values in fed.items()}
             taken = min(step, images - start)
             padded = {each: _padded(values, step) for each, values in part.items()}
-            (output,) = loaded.run([first], padded)
+            (output,) = computed(loaded, [first], padded, name)
             parts.append(output[:taken] if taken < step else output)
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 

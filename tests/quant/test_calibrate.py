@@ -173,10 +173,19 @@ def test_the_hash_is_that_of_the_computation(residual_net: Make) -> None:
 
 
 def test_what_is_refused(residual_net: Make, images: Floats) -> None:
-    """A model without weights, a quantized one, and no image."""
+    """A model without weights, a quantized one, no image, no tensor, and images that the model cannot compute with."""
     with pytest.raises(UserError, match="net: is structure-only: ranges of seeded weights say nothing"):
         calibrate(strip(residual_net()), batched(images, 1), tensors=TENSORS, name="net")
     with pytest.raises(UserError, match="is quantized already"):
         calibrate(quantize(residual_net()).proto, batched(images, 1), tensors=TENSORS)
     with pytest.raises(UserError, match="no image to calibrate with"):
         calibrate(residual_net(), (), tensors=TENSORS)
+    with pytest.raises(UserError, match="net: has no convolution, gemm or sum whose inputs could be quantized"):
+        calibrate(residual_net(), batched(images, 1), tensors=(), name="net")
+    text = '<ir_version: 9, opset_import: ["" : 19]> g (float[N,C] x) => (float[N,C] y) { y = Add (x, three) }'
+    proto = onnx.parser.parse_model(text)
+    proto.graph.initializer.append(numpy_helper.from_array(np.ones(3, np.float32), "three"))
+    methods: tuple[Method, ...] = ("max", "mse")
+    for method in methods:
+        with pytest.raises(UserError, match=r"net: ONNX Runtime cannot run it on the CPU \(.*x \[1, 4\]"):
+            calibrate(proto, batched(np.ones((1, 4), np.float32), 1), tensors=("x", "y"), method=method, name="net")

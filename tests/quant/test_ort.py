@@ -114,3 +114,26 @@ def test_what_does_not_fit_is_one_line(residual_net: Make, images: Floats) -> No
     text = '<ir_version: 9, opset_import: ["" : 19, "mine" : 1]> g (float[1] x) => (float[1] y) { y = mine.Op (x) }'
     with pytest.raises(UserError, match="mine: ONNX Runtime cannot run it on the CPU"):
         session(onnx.parser.parse_model(text), name="mine")
+
+
+NO_INPUT = '<ir_version: 9, opset_import: ["" : 19]> g () => (float[1] y) { y = Constant <value_floats = [1.0]> () }'
+NO_TENSOR = '<ir_version: 9, opset_import: ["" : 19]> g (seq(float[1]) s) => (int64 y) { y = SequenceLength (s) }'
+NO_OUTPUT = '<ir_version: 9, opset_import: ["" : 19]> g (float[N,2] x) => () { y = Relu (x) }'
+
+
+def test_models_that_take_or_give_nothing() -> None:
+    """A model without inputs, with one that is no tensor, and without outputs cannot be run on images."""
+    with pytest.raises(UserError, match="the model takes no input; "):
+        onnx_runner(onnx.parser.parse_model(NO_INPUT))
+    with pytest.raises(UserError, match="the model's input 's' is no tensor; "):
+        onnx_runner(onnx.parser.parse_model(NO_TENSOR))
+    with pytest.raises(UserError, match="net: has no output; "):
+        onnx_runner(onnx.parser.parse_model(NO_OUTPUT), name="net")
+
+
+def test_inputs_that_a_model_cannot_compute_with() -> None:
+    """A size that fits the signature and not the graph is refused with the shapes and ONNX Runtime's words."""
+    text = '<ir_version: 9, opset_import: ["" : 19]> g (float[N,C] x, float[N,D] z) => (float[N,C] y) { y = Add (x, z)}'
+    run = onnx_runner(onnx.parser.parse_model(text), name="net")
+    with pytest.raises(UserError, match=r"net: ONNX Runtime cannot run it on the CPU \(.*z \[2, 4\]"):
+        run({"x": np.zeros((2, 3), np.float32), "z": np.zeros((2, 4), np.float32)})
