@@ -2,7 +2,7 @@
 
 import pytest
 
-from fusescope.profiler.artifacts.formats import Format, channel_multiple, read_format
+from fusescope.profiler.artifacts.formats import Format, channel_multiple, layout_name, read_format
 from fusescope.profiler.layers import Tensor
 
 TEXTS = {
@@ -75,3 +75,25 @@ def test_bytes_hold_the_padding_of_channels(shape: tuple[int, ...], layout: str,
     """Channels are rounded up to what the layout says, the other dimensions are as they are."""
     tensor = Tensor("t", shape, "Half", layout, channel_multiple=channel_multiple(layout))
     assert tensor.bytes == 2 * elements
+
+
+@pytest.mark.parametrize(
+    ("layout", "name"),
+    [
+        ("Row major linear", "linear"),
+        ("(Linear) Row major linear format", "linear"),
+        ("Row major linear format (kLINEAR)", "linear"),
+        ("Channel major", "HWC"),
+        ("(NHWC) Channel major format", "HWC"),
+        ("Channel major where channel % 8 == 0", "HWC8"),
+        ("Channel major where channel % 8 == 0 with 3 spatial dimensions", "DHWC8"),
+        ("Thirty-two wide channel vectorized row major", "CHW32"),
+        ("Thirty-two wide channel vectorized row major with 3 spatial dimensions", "CDHW32"),
+        ("(Transposed) Transposed format", "Transposed"),
+        ("Some new format", "Some new format"),
+        ("", ""),
+    ],
+)
+def test_one_name_in_every_version(layout: str, name: str) -> None:
+    """The names of `TensorFormat`, for which versions have different sentences."""
+    assert layout_name(layout) == name
