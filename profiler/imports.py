@@ -88,7 +88,7 @@ def _provenance(merged: Merged, artifacts: Sequence[Artifact], name: str) -> Pro
         how=_how(facts, artifacts),
         model_name="",
         model_sha256="",
-        weights="as given",
+        weights="",
         scales="",
         recipe={},
         request="",

@@ -77,7 +77,8 @@ class Provenance:
     """Hash of the ONNX file as it was compiled."""
 
     weights: str
-    """Where the weights come from: ``as given``, or that they are seeded values of a structure-only model."""
+    """Where the weights come from: ``as given``, or that they are seeded values of a structure-only model; empty for a
+    recording, which does not tell."""
 
     scales: str
     """Where the activation scales come from; empty for a model without Quantizes."""

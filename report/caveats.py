@@ -10,7 +10,7 @@ def cautions(explanation: Explanation) -> tuple[str, ...]:
     for side in (explanation.baseline, explanation.quantized):
         if side is None:
             continue
-        if side.provenance.weights != "as given":
+        if side.provenance.weights not in {"", "as given"}:
             found.append(f"Weights are {side.provenance.weights}.")
         if side.provenance.scales.startswith("uncalibrated"):
             found.append(f"Activation scales are {side.provenance.scales}.")

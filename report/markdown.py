@@ -172,7 +172,7 @@ def _method(study: _Study) -> Iterator[str]:
                 text(origin.how),
                 str(origin.batch or "-"),
                 _options(origin),
-                text(origin.weights),
+                text(origin.weights) or "-",
                 text(origin.created),
                 text(origin.fusescope_version),
             )

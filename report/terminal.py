@@ -116,7 +116,8 @@ def _print_heading(explanation: Explanation, console: Console) -> None:
     told = filter(None, (as_text(origin.model_name), f"batch {origin.batch or '-'}"))
     console.print(f"\n[bold]{as_text(origin.name + against)}[/bold], {', '.join(told)}")
     console.print(f"[dim]{as_text(explanation.observed)}[/dim]")
-    console.print(f"[dim]weights: {as_text(origin.weights)}[/dim]")
+    if origin.weights:
+        console.print(f"[dim]weights: {as_text(origin.weights)}[/dim]")
     if origin.scales:
         console.print(f"[dim]activation scales: {as_text(origin.scales)}[/dim]")
     for warning in explanation.warnings:

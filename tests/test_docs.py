@@ -8,10 +8,12 @@ How a fenced block is held to it, by the word behind the fence:
 * ``text``: what the commands before it print has each of its lines, blanks apart; ``...`` stands for any lines. It is
   compared where the release of TensorRT for RTX is the one that the text names, if it names one.
 * ``toml``: is a study of a sample. ``toml recipe``: is a recipe.
+* ``bash recorded``, ``text recorded``: the same for recordings that the repository does not hold, where they are.
 * ``yaml``: is for other programs, and not held to anything.
 """
 
 import importlib.metadata
+import os
 import re
 import shlex
 import shutil
@@ -22,6 +24,7 @@ from pathlib import Path
 
 import pytest
 
+from fusescope.profiler.kinds import KINDS
 from fusescope.quant.recipe import read_recipe
 from fusescope.study.config import read_config
 
@@ -45,7 +48,7 @@ def blocks(page: Path) -> Iterator[tuple[str, str]]:
     for found in BLOCK.finditer(page.read_text(encoding="utf-8")):
         kind, _, note = found["kind"].partition(" ")
         assert kind in {"bash", "python", "text", "toml", "yaml"}, f"{page_id(page)}: a block of {kind or 'nothing'}"
-        if note and found["kind"] != "toml recipe":
+        if note and found["kind"] not in {"toml recipe", "bash recorded", "text recorded"}:
             assert re.fullmatch(r"skip: .{5,}", note), f"{page_id(page)}: say `skip: REASON`, not {note!r}"
         else:
             yield found["kind"], found["text"]
@@ -100,6 +103,33 @@ def test_the_blocks_are_true(page: Path, tmp_path: Path) -> None:
         elif kind == "toml recipe":
             (tmp_path / "shown.toml").write_text(text, encoding="utf-8")
             read_recipe(str(tmp_path / "shown.toml"))
+
+
+@pytest.mark.artifacts
+@pytest.mark.parametrize("page", [page for page in PAGES if "```bash recorded" in page.read_text("utf-8")], ids=page_id)
+def test_what_is_told_of_recordings(page: Path, tmp_path: Path) -> None:
+    """Commands on recordings run in a folder that holds them, and print what is shown."""
+    for recordings in Path(os.environ["FUSESCOPE_ARTIFACTS"]).iterdir():
+        (tmp_path / recordings.name).symlink_to(recordings)
+    printed = ""
+    for kind, text in blocks(page):
+        if kind == "bash recorded":
+            printed += run_commands(text, tmp_path)
+        elif kind == "text recorded":
+            compare(text, printed)
+
+
+def test_the_table_of_groups() -> None:
+    """It lists every kind of layer that is known, and no other."""
+    text = (ROOT / "docs" / "recordings.md").read_text(encoding="utf-8")
+    listed = {
+        kind.strip(" ").lower(): group
+        for group, kinds in re.findall(
+            r"^\| `(\w+)` \| ([A-Z]\w+[^|]*) \|$", text.partition("## Groups")[2], re.MULTILINE
+        )
+        for kind in re.sub(r" and all .*|:.*", "", kinds).split(",")
+    }
+    assert listed == dict(KINDS)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_id)
