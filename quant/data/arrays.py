@@ -79,7 +79,12 @@ class ArraySource:
 
     def read(self, items: Sequence[int], inputs: "Sequence[InputSpec]") -> tuple[Mapping[str, Array], dict[int, str]]:
         """Return the items' arrays by the name of the model's input, in its type."""
-        return {each.name: _converted(self._array(each, inputs)[list(items)], each) for each in inputs}, {}
+        arrays = {each.name: self._array(each, inputs)[list(items)] for each in inputs}
+        for name, values in arrays.items():
+            if np.isnan(values).any():
+                first = int(np.isnan(values).reshape(len(values), -1).any(axis=1).argmax())
+                raise UserError(f"{name!r} holds NaN", where=self.name(items[first]), remedy="take that item out")
+        return {each.name: _converted(arrays[each.name], each) for each in inputs}, {}
 
     def _array(self, wanted: "InputSpec", inputs: "Sequence[InputSpec]") -> Array:
         if wanted.name in self._arrays:

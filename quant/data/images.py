@@ -20,6 +20,8 @@ from fusescope.quant.data.dataset import Array, Labels
 from fusescope.quant.extras import needs
 
 if TYPE_CHECKING:
+    from PIL import Image
+
     from fusescope.quant.ort import InputSpec
     from fusescope.quant.preprocessing import Preprocessing
 
@@ -29,8 +31,18 @@ EXTENSIONS = frozenset({"jpg", "jpeg", "png", "webp", "bmp", "ppm", "pgm", "tif"
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "PPM", "TIFF", "GIF")
 """What an image file may hold, whatever its ending. Pillow knows formats that run other programs: they are not here."""
 
-_BROKEN = (OSError, EOFError, ValueError, SyntaxError, LookupError, OverflowError, struct.error, zlib.error)
-"""What Pillow raises for damaged images; `DecompressionBombError`, which is none of these, besides."""
+_BROKEN = (
+    OSError,
+    EOFError,
+    ValueError,
+    SyntaxError,
+    LookupError,
+    ArithmeticError,
+    MemoryError,
+    struct.error,
+    zlib.error,
+)
+"""What Pillow raises for damaged or vast images; `DecompressionBombError`, which is none of these, besides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,16 +132,26 @@ class ImageSource:
         try:
             opened = image.open(BytesIO(self._content(item)), formats=FORMATS)
             opened.load()
+            return self._transform(_in_8_bits(opened))
         except image.UnidentifiedImageError:
             return "no image of a known format"
         except (*_BROKEN, image.DecompressionBombError) as error:
             return f"{type(error).__name__}: {error}"
-        return self._transform(opened)
 
     def _content(self, item: int) -> bytes:
         content = self._items[item].content()
         self._digests.setdefault(item, hashlib.sha256(content).digest())
         return content
+
+
+def _in_8_bits(image: "Image.Image") -> "Image.Image":
+    """Return an image with 8 bits per channel: Pillow's own conversion makes all above 255 white."""
+    if image.mode.startswith("I;16"):
+        pixels = np.rint(np.asarray(image).astype(np.float64) / 257)  # 65535 / 255
+        return needs("PIL.Image", "reading images").fromarray(pixels.astype(np.uint8))  # type: ignore[no-any-return]
+    if image.mode in {"I", "F"}:
+        raise ValueError(f"pixels of mode {image.mode}, whose range is not known")
+    return image
 
 
 def folder_parts(folders: Sequence[Path]) -> dict[Path, list[Item]]:
@@ -170,7 +192,14 @@ def _classified(folder: Path, classes: Mapping[str, int]) -> list[Item]:
 
 
 def _walk(folder: Path) -> Iterable[Path]:
-    for root, _, names in os.walk(folder, followlinks=True):
+    """Find the images below a folder, each place once: a link back to a folder above is not followed."""
+    seen = set(folder.resolve().parents)
+    for root, inner, names in os.walk(folder, followlinks=True):
+        place = Path(root).resolve()
+        if place in seen:
+            inner.clear()
+            continue
+        seen.add(place)
         yield from (path for path in (Path(root, name) for name in names) if _is_image(path))
 
 

@@ -26,17 +26,25 @@ def shard_items(path: Path) -> list[Item]:
     """
     group = needs("webdataset.tariterators", "reading shards").group_by_keys
     try:
-        with tarfile.open(path, "r:") as tar:
+        with _opened(path) as tar:
             items = [item for sample in group(_members(tar)) if (item := _item(path, tar, sample))]
+            _check_end(tar)
     except (OSError, EOFError, tarfile.TarError) as error:
-        compressed = tarfile.is_tarfile(path)
-        what = "is compressed, and shards are read in any order" if compressed else f"cannot be read as tar ({error})"
-        raise UserError(what, where=path, remedy="decompress it" if compressed else "get it again") from error
+        raise UserError(f"cannot be read as tar ({error})", where=path, remedy="get it again") from error
     except ValueError as error:  # the name of a file comes twice
-        raise UserError(f"cannot be read as a shard ({error.args[0]})", where=path, remedy="get it again") from error
+        what = str(error.args[0]).partition(" in tar file")[0]
+        raise UserError(f"cannot be read as a shard ({what})", where=path, remedy="get it again") from error
     if not items:
         raise UserError("holds no images", where=path, remedy="name a shard with images such as 0001.jpg and 0001.cls")
     return items
+
+
+def _opened(path: Path) -> tarfile.TarFile:
+    try:
+        return tarfile.open(path, "r:")
+    except tarfile.ReadError as error:
+        what = "is compressed, and shards are read in any order"
+        raise UserError(what, where=path, remedy="decompress it") from error
 
 
 def _members(tar: tarfile.TarFile) -> Iterator[dict[str, Any]]:
@@ -44,6 +52,14 @@ def _members(tar: tarfile.TarFile) -> Iterator[dict[str, Any]]:
     for member in tar:
         if member.isreg() and not _META.match(member.name):
             yield {"fname": member.name, "data": member, "__url__": tar.name}
+
+
+def _check_end(tar: tarfile.TarFile) -> None:
+    """Raise ReadError unless the mark of a tar's end follows: tarfile takes a damaged header for the end."""
+    assert tar.fileobj is not None
+    tar.fileobj.seek(tar.offset)
+    if tar.fileobj.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):
+        raise tarfile.ReadError(f"unexpected end at byte {tar.offset}")
 
 
 def _item(path: Path, tar: tarfile.TarFile, sample: Mapping[str, Any]) -> Item | None:
@@ -66,7 +82,7 @@ def _label(path: Path, tar: tarfile.TarFile, sample: Mapping[str, Any]) -> int |
     text = content.read()
     try:
         value = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         value = None
     if ending == "json" and isinstance(value, dict):
         value = next((value[name] for name in JSON_LABELS if name in value), None)
