@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from fusescope.cli.data_options import DataOptions, data_options, say_unreadable
-from fusescope.cli.options import FILE, force_option, json_option, print_json, say
+from fusescope.cli.options import FILE, PositiveFloat, force_option, json_option, print_json, say
 from fusescope.cli.progress import progress_bar
 from fusescope.graph.units import plural, printable
 from fusescope.report.documents import header
@@ -55,7 +55,7 @@ class TorchModel:
 )
 @click.option(
     "--percentile",
-    type=click.FloatRange(0, 100, min_open=True),
+    type=PositiveFloat(100),
     metavar="P",
     help="Percent of the values that --method percentile keeps; 99.99 by default.",
 )

@@ -36,18 +36,25 @@ class ShapeType(click.ParamType[tuple[str, tuple[int, ...]]]):
         return name, tuple(int(part) for part in parts)
 
 
-class Seconds(click.FloatRange):
-    """A positive number of seconds; ``nan``, which no comparison refuses, is none."""
+class PositiveFloat(click.FloatRange):
+    """A number above zero and up to a limit; ``nan``, which no comparison refuses, is none."""
 
-    def __init__(self) -> None:
-        super().__init__(0, LONGEST_TIMEOUT_S, min_open=True)
+    def __init__(self, largest: float) -> None:
+        super().__init__(0, largest, min_open=True)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Convert to a float within the range."""
         number: float = super().convert(value, param, ctx)
         if math.isnan(number):
-            self.fail(f"{value!r} is no number of seconds", param, ctx)
+            self.fail(f"{value!r} is no number", param, ctx)
         return number
+
+
+class Seconds(PositiveFloat):
+    """How long a compiler may take."""
+
+    def __init__(self) -> None:
+        super().__init__(LONGEST_TIMEOUT_S)
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")

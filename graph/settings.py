@@ -73,7 +73,7 @@ def _first_complaint(error: ValidationError, kind: type[Section], where: object)
         return UserError(f"lacks the key {key!r}", where=where, remedy="add it")
     given = f", not {complaint['input']!r}" if isinstance(complaint["input"], (str, int, float)) else ""
     problem = complaint["msg"].removeprefix("Value error, ")
-    return UserError(f"{key}: {problem}{given}", where=where, remedy="mend the value")
+    return UserError(f"{key}: {problem}{given}".removeprefix(": "), where=where, remedy="mend the value")
 
 
 def _section_at(kind: type[Section], place: Sequence[int | str]) -> type[Section]:

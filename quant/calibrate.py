@@ -87,7 +87,7 @@ def calibrate(
             progress(len(batch.names))
     if not images:
         raise UserError("there is no image to calibrate with", remedy="check --data and --images")
-    amax, unusable = sorted_out(look.magnitudes())
+    amax, unusable = sorted_out(look.magnitudes(), name)
     words = {"percentile": f"percentile {percentile:g}", "mse": f"mse for {format}", "entropy": f"entropy for {format}"}
     return Ranges(
         amax=amax,

@@ -91,7 +91,7 @@ def calibrate_torch(
         except AssertionError as error:
             what = f"ModelOpt cannot calibrate it ({error})"
             raise UserError(what, where=name, remedy="calibrate without --model, which names such tensors") from error
-    amax, unusable = sorted_out(_by_tensor(copied, proto, name))
+    amax, unusable = sorted_out(_by_tensor(copied, proto, name), name)
     versions = {each: importlib.metadata.version(each) for each in ("nvidia-modelopt", "torch")}
     return Ranges(
         amax=amax,

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 from onnx import helper
-from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, FiniteFloat, PositiveFloat, PositiveInt, model_validator
 
 from fusescope.graph.errors import UserError
 from fusescope.graph.settings import Section, checked_settings
@@ -34,14 +34,14 @@ class Preprocessing(Section):
     interpolation: Literal["nearest", "bilinear", "bicubic", "box", "hamming", "lanczos"]
     """How pixels are resampled."""
 
-    mean: tuple[float, ...]
+    mean: tuple[FiniteFloat, ...]
     """What is subtracted from each channel, in 0 to 1."""
 
     std: tuple[PositiveFloat, ...]
     """What each channel is then divided by."""
 
-    crop_pct: float = Field(gt=0)
-    """The share of the resized edge that the crop keeps."""
+    crop_pct: float = Field(ge=0.1, le=2)
+    """The share of the resized edge that the crop keeps; above 1 the crop is padded."""
 
     crop_mode: Literal["center", "squash", "border"]
     """Whether the image is cropped, squeezed or padded into the input's aspect ratio."""

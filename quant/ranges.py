@@ -50,8 +50,16 @@ class Ranges:
         return f"calibrated: {self.method} over {plural(self.images, 'image')}{which} with {self.tool}"
 
 
-def sorted_out(magnitudes: Mapping[str, float]) -> tuple[dict[str, float], dict[str, str]]:
-    """Part magnitudes that make a scale from those that do not, with what these are."""
+def sorted_out(magnitudes: Mapping[str, float], name: str) -> tuple[dict[str, float], dict[str, str]]:
+    """Part magnitudes that make a scale from those that do not, with what these are.
+
+    Args:
+        magnitudes: That of each tensor.
+        name: What to call the model in messages.
+
+    Raises:
+        UserError: None makes a scale.
+    """
     amax: dict[str, float] = {}
     unusable: dict[str, str] = {}
     for tensor, value in magnitudes.items():
@@ -63,6 +71,10 @@ def sorted_out(magnitudes: Mapping[str, float]) -> tuple[dict[str, float], dict[
             unusable[tensor] = "zero"
         else:
             amax[tensor] = value
+    if unusable and not amax:
+        tensor, why = next(iter(unusable.items()))
+        what = f"no tensor has a range that makes a scale; that of the first, {tensor}, is {why}"
+        raise UserError(what, where=name, remedy="check the images and the weights")
     return amax, unusable
 
 

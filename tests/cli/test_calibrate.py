@@ -194,6 +194,7 @@ def test_what_is_refused(call: Calls, refused: Callable[..., str], tiny: Path, d
     assert "scales.json" in refused("calibrate", tiny, "-o", scales, "--data", data)
     for wrong in (
         (*command, "--percentile", "99"),
+        (*command, "--method", "percentile", "--percentile", "nan"),
         (*command, "--pretrained"),
         (*command, "--model", "resnet18", "--method", "mse"),
         ("quantize", tiny, "-o", "x.onnx", "--scales", scales, "--data", data),

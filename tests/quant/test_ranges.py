@@ -32,7 +32,8 @@ def ranges(amax: dict[str, float] | None = None, unusable: dict[str, str] | None
 def test_every_magnitude_is_kept(tmp_path_factory: pytest.TempPathFactory, magnitudes: dict[str, float]) -> None:
     """Each number comes back exactly, and what is zero, NaN or infinite is so again for `quantize`."""
     path = tmp_path_factory.mktemp("scales") / "scales.json"
-    amax, unusable = sorted_out(magnitudes)
+    magnitudes = {**magnitudes, "usable": 1.0}
+    amax, unusable = sorted_out(magnitudes, "net")
     assert set(amax) == {name for name, value in magnitudes.items() if value > 0 and math.isfinite(value)}
     written = ranges(amax, unusable)
     write_ranges(path, written)
@@ -41,6 +42,15 @@ def test_every_magnitude_is_kept(tmp_path_factory: pytest.TempPathFactory, magni
     assert {name: repr(value) for name, value in read.by_tensor().items()} == {
         name: repr(value + 0.0) for name, value in magnitudes.items()
     }
+
+
+def test_no_range_at_all() -> None:
+    """Where no tensor has a range there is nothing to write down: the first is named."""
+    with pytest.raises(
+        UserError, match="net: no tensor has a range that makes a scale; that of the first, b, is NaN; "
+    ):
+        sorted_out({"b": math.nan, "a": 0.0}, "net")
+    assert sorted_out({}, "net") == ({}, {})
 
 
 def test_the_file_is_plain_json(tmp_path: Path) -> None:
