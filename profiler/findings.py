@@ -20,6 +20,7 @@ from fusescope.profiler.baseline_findings import growth, left_convolutions
 from fusescope.profiler.evidence import Evidence
 from fusescope.profiler.explanation import Finding
 from fusescope.profiler.layers import Layer
+from fusescope.profiler.lints import lint
 from fusescope.profiler.paddings import Padding, paddings
 from fusescope.profiler.recorded_findings import opaque_regions, quantize_alone_by_name
 from fusescope.profiler.tables import total_us
@@ -311,6 +312,7 @@ FINDERS: Sequence[Callable[[Evidence], Iterable[Finding]]] = (
     documented_limits,
     weights_dequantized,
     opaque_regions,
+    lint,
 )
 """Every kind of finding. To add one, write a function and list it here."""
 
@@ -321,6 +323,7 @@ FINDERS_BY_NAME: Sequence[Callable[[Evidence], Iterable[Finding]]] = (
     padded_channels,
     weights_dequantized,
     opaque_regions,
+    lint,
 )
 """Those of a recording without the ONNX model."""
 

@@ -5,11 +5,14 @@ from collections.abc import Iterator
 from fusescope.graph.units import plural
 from fusescope.profiler.evidence import Evidence
 from fusescope.profiler.explanation import Finding
+from fusescope.profiler.rounding import rounding_kernels, weight_quantizes
 
 
 def quantize_alone_by_name(evidence: Evidence) -> Iterator[Finding]:
-    """Kernels that only quantize or dequantize, where no graph tells why."""
-    alone = evidence.layers[evidence.layers["group"] == "quantize"]
+    """Kernels that only quantize or dequantize, where no graph tells why; those that lints tell of are left out."""
+    told = {each.layer.index for each in (*rounding_kernels(evidence.view), *weight_quantizes(evidence.view))}
+    quantizing = evidence.layers[evidence.layers["group"] == "quantize"]
+    alone = quantizing[~quantizing["index"].isin(told)]
     if alone.empty:
         return
     ways = alone["direction"].value_counts()

@@ -26,6 +26,9 @@ TRANSITION_COLUMNS: Mapping[str, str] = {
 }
 """Column of `transition_table` to its meaning."""
 
+NO_CHANGE = "neither dtype nor layout"
+"""What `changed` says of a layer that only copies."""
+
 _NEIGHBOURS = {"plugin": "a plugin", "opaque": "a region that the recording does not open up"}
 
 
@@ -36,7 +39,7 @@ def reformat_reasons(engine: Engine, attributions: Iterable[Attribution]) -> lis
         A text per layer; empty for layers of other groups.
     """
     return [
-        f"{_changed(each.layer)}{_place(each.layer, engine)}" if each.group == "reformat" else ""
+        f"{changed(each.layer)}{_place(each.layer, engine)}" if each.group == "reformat" else ""
         for each in attributions
     ]
 
@@ -67,25 +70,37 @@ def _totals(layers: pd.DataFrame, keys: list[str], columns: Mapping[str, str]) -
     return ordered.reset_index()[list(columns)]
 
 
-def _changed(layer: Layer) -> str:
+def is_at_input(layer: Layer, engine: Engine) -> bool:
+    """Whether a layer reads what no layer writes: an input of the engine."""
+    return bool(layer.inputs) and not any(engine.writers.get(tensor.name) for tensor in layer.inputs)
+
+
+def is_at_output(layer: Layer, engine: Engine) -> bool:
+    """Whether a layer writes what no layer reads: an output of the engine."""
+    return bool(layer.outputs) and not any(engine.readers.get(tensor.name) for tensor in layer.outputs)
+
+
+def changed(layer: Layer) -> str:
+    """What of its first tensor a layer changes: ``dtype (fp32 to fp16)``, ``layout``, both, or why that is not told."""
     read, written = layer.inputs[:1], layer.outputs[:1]
     if not read or not written:
         return "not told what it changes"
     parts = []
     if read[0].dtype_name != written[0].dtype_name:
         parts.append(f"dtype ({read[0].dtype_name} to {written[0].dtype_name})")
-    if (read[0].layout, read[0].strides) != (written[0].layout, written[0].strides):
+    restrided = len(read[0].shape) == len(written[0].shape) and read[0].strides != written[0].strides
+    if read[0].layout != written[0].layout or restrided:
         parts.append("layout")
-    return " and ".join(parts) or "neither dtype nor layout"
+    return " and ".join(parts) or NO_CHANGE
 
 
 def _place(layer: Layer, engine: Engine) -> str:
     before = [writer for tensor in layer.inputs for writer in engine.writers.get(tensor.name, ())]
     after = [reader for tensor in layer.outputs for reader in engine.readers.get(tensor.name, ())]
     places = []
-    if layer.inputs and not before:
+    if is_at_input(layer, engine):
         places.append("at an input of the engine")
-    if layer.outputs and not after:
+    if is_at_output(layer, engine):
         places.append("at an output of the engine")
     for group, what in _NEIGHBOURS.items():
         if any(kind_group(other.kind) == group for other in before):
