@@ -8,22 +8,58 @@ dark, and are set there. Plotly reads a few HTML tags in text: names are escaped
 
 import html
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import plotly.graph_objects as go
 
-from fusescope.graph.units import count, megabytes
+from fusescope.graph.units import count, megabytes, microseconds
 from fusescope.profiler.explanation import Explanation
 from fusescope.profiler.kinds import GROUPS
 from fusescope.profiler.verdicts import VERDICTS
 from fusescope.report.palette import CHANGE_SCALE, GROUP_COLORS, VERDICT_COLORS
-from fusescope.report.shaping import Engine, Module, Step, shown_groups
+from fusescope.report.shaping import Engine, Module, shown_groups
+from fusescope.report.waterfall import Step, layers_us
 
 Figure = dict[str, Any]
 Unit = Callable[..., str]
-"""How a figure is written: `count` or `megabytes`."""
+"""How a figure is written: `count`, `megabytes` or `microseconds`."""
 
 _MB = 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """What the bars of a panel are long as."""
+
+    title: str
+    """The axis, with its unit."""
+
+    group_figure: str
+    """Column of a group table, and attribute of a `Step`."""
+
+    layer_figure: str
+    """Column of a layer table."""
+
+    unit: float
+    """What one of the axis is in that of the columns."""
+
+    text: Unit
+    """How a figure is written at a bar."""
+
+
+KERNELS = Measure("kernels", "kernels", "kernel", 1, count)
+TRAFFIC = Measure("traffic, MB", "bytes", "traffic_bytes", _MB, megabytes)
+SITES = Measure("Quantize sites", "sites", "", 1, count)
+TIME = Measure("time, µs", "time_us", "time_us", 1, microseconds)
+
+
+def measures(*, timed: bool) -> tuple[Measure, Measure]:
+    """What two panels side by side show: time where a clock ran on all that they show, else kernels; and traffic."""
+    return (TIME if timed else KERNELS), TRAFFIC
+
+
+_AXES = ("x", "x2")
 _LONGEST_NAME = 48
 _ROW_PX = 30
 _PANELS: dict[str, dict[str, Any]] = {"xaxis": {"domain": [0, 0.46]}, "xaxis2": {"domain": [0.54, 1], "anchor": "y"}}
@@ -33,29 +69,35 @@ _HEADROOM = 1.22
 
 
 def waterfall_figure(explanation: Explanation, steps: Sequence[Step]) -> Figure:
-    """From the baseline to the quantized engine, in kernels and in bytes; below it what quantizing costs, a range."""
+    """From the baseline to the quantized engine, in time or kernels and in bytes; below it what quantizing costs."""
     before, after, cost = explanation.baseline, explanation.quantized, explanation.quantize
     assert before is not None, "a waterfall has two ends"
+    shown = measures(timed=all(step.time_us is not None for step in steps))
+    ends = {
+        KERNELS: (before.kernels, after.kernels),
+        TRAFFIC: (before.traffic_bytes, after.traffic_bytes),
+        TIME: (layers_us(before) or 0, layers_us(after) or 0),
+    }
+    ranges = {
+        KERNELS: (cost.kernels_alone, cost.kernels_carrying),
+        TRAFFIC: (cost.bytes_alone, cost.bytes_carrying),
+        TIME: (cost.time_alone_us or 0, cost.time_carrying_us or 0),
+    }
     names = ["baseline", *(step.label for step in steps), "quantized"]
     colors = [GROUP_COLORS["other"], *(GROUP_COLORS[step.group] for step in steps), GROUP_COLORS["other"]]
-    panels: tuple[tuple[str, list[int], float, Unit], ...] = (
-        ("x", [before.kernels, *(step.kernels for step in steps), after.kernels], 1, count),
-        ("x2", [before.traffic_bytes, *(step.bytes for step in steps), after.traffic_bytes], _MB, megabytes),
-    )
     traces = []
-    for axis, values, unit, text in panels:
+    for axis, measure in zip(_AXES, shown, strict=True):
+        first, last = ends[measure]
+        values = [first, *(getattr(step, measure.group_figure) for step in steps), last]
         starts = [0, *(sum(values[: place + 1]) for place in range(len(steps))), 0]
-        shown = [text(values[0]), *(text(value, signed=True) for value in values[1:-1]), text(values[-1])]
-        traces.append(_bar(names, values, starts, colors, shown, axis, unit))
-    ranges = (
-        (cost.kernels_alone, cost.kernels_carrying, 1, count),
-        (cost.bytes_alone, cost.bytes_carrying, _MB, megabytes),
-    )
+        text = measure.text
+        texts = [text(first), *(text(value, signed=True) for value in values[1:-1]), text(last)]
+        traces.append(_bar(names, values, starts, colors, texts, axis, measure.unit))
     if cost.sites:
-        for axis, (least, most, unit, text) in zip(("x", "x2"), ranges, strict=True):
-            traces += _range(least, most, unit, text, axis)
+        for axis, measure in zip(_AXES, shown, strict=True):
+            traces += _range(*ranges[measure], measure, axis)
         names.append(_COST)
-    return _figure(traces, names, x="kernels", x2="traffic, MB", row_px=40)
+    return _figure(traces, names, shown, row_px=40)
 
 
 _COST = "cost of Quantize"
@@ -63,8 +105,8 @@ _COST = "cost of Quantize"
 
 def _bar(
     names: Sequence[str],
-    values: Sequence[int],
-    starts: Sequence[int],
+    values: Sequence[float],
+    starts: Sequence[float],
     colors: Sequence[str],
     shown: Sequence[str],
     axis: str,
@@ -85,8 +127,8 @@ def _bar(
     )
 
 
-def _range(least: int, most: int, unit: float, text: Unit, axis: str) -> list[go.Bar]:
-    color = GROUP_COLORS["quantize"]
+def _range(least: float, most: float, measure: Measure, axis: str) -> list[go.Bar]:
+    color, unit, text = GROUP_COLORS["quantize"], measure.unit, measure.text
     common: dict[str, Any] = {"orientation": "h", "y": [_COST], "xaxis": axis, "showlegend": False, "cliponaxis": False}
     hover = f"at least {text(least)} (kernels that do nothing else), at most {text(most)} (all that carry one)"
     common["hovertemplate"] = hover + "<extra></extra>"
@@ -104,45 +146,47 @@ def _range(least: int, most: int, unit: float, text: Unit, axis: str) -> list[go
 
 
 def groups_figure(explanation: Explanation) -> Figure:
-    """Kernels and bytes by group, the baseline beside the quantized engine."""
+    """Time or kernels, and bytes, by group, the baseline beside the quantized engine."""
     groups = shown_groups(explanation)
     sides = [side for side in ("baseline", "quantized") if side in explanation.groups]
+    timed = all(side is None or side.layer_time for side in (explanation.baseline, explanation.quantized))
+    shown = measures(timed=timed)
     traces = []
-    panels: tuple[tuple[str, str, float, Unit], ...] = (("x", "kernels", 1, count), ("x2", "bytes", _MB, megabytes))
-    for axis, figure, unit, text in panels:
+    for axis, measure in zip(_AXES, shown, strict=True):
         for side in sides:
-            values = explanation.groups[side].loc[groups, figure].astype(int).to_list()
+            values = explanation.groups[side].loc[groups, measure.group_figure].to_list()
             traces.append(
                 go.Bar(
                     orientation="h",
                     name=side,
                     y=groups,
-                    x=[value / unit for value in values],
+                    x=[value / measure.unit for value in values],
                     xaxis=axis,
                     marker={
                         "color": [GROUP_COLORS[group] for group in groups],
                         "pattern": _HATCH if side == "baseline" else {},
                     },
-                    text=[text(value) if value else "" for value in values],
+                    text=[measure.text(value) if value else "" for value in values],
                     textposition="outside",
                     cliponaxis=False,
                     hovertemplate=f"{side} %{{y}}: %{{text}}<extra></extra>",
                     showlegend=False,
                 )
             )
-    return _figure(traces, groups, x="kernels", x2="traffic, MB", barmode="group", row_px=44)
+    return _figure(traces, groups, shown, barmode="group", row_px=44)
 
 
 def engines_figure(engines: Sequence[Engine]) -> Figure:
     """All engines of the report, a bar each, made of its groups."""
     names = [shown_name(engine.label) for engine in engines]
-    totals = [engine.layers.groupby("group")[["kernel", "traffic_bytes"]].sum() for engine in engines]
+    shown = measures(timed=all(engine.side.layer_time for engine in engines))
+    figures = [measure.layer_figure for measure in shown]
+    totals = [engine.layers.groupby("group")[figures].sum() for engine in engines]
     traces = []
     for group in GROUPS:
-        for axis, figure, unit in (("x", "kernel", 1), ("x2", "traffic_bytes", _MB)):
-            values = [int(total[figure].get(group, 0)) for total in totals]
+        for axis, measure in zip(_AXES, shown, strict=True):
+            values = [float(total[measure.layer_figure].get(group, 0)) for total in totals]
             if any(values):
-                shown = "%{x:,d} kernels" if axis == "x" else "%{x:,.2f} MB"
                 traces.append(
                     go.Bar(
                         orientation="h",
@@ -150,13 +194,14 @@ def engines_figure(engines: Sequence[Engine]) -> Figure:
                         legendgroup=group,
                         showlegend=axis == "x",
                         y=list(range(len(names))),
-                        x=[value / unit for value in values],
+                        x=[value / measure.unit for value in values],
                         xaxis=axis,
                         marker={"color": GROUP_COLORS[group]},
-                        hovertemplate=f"{group}: {shown}<extra></extra>",
+                        customdata=[measure.text(value if measure is TIME else int(value)) for value in values],
+                        hovertemplate=f"{group}: %{{customdata}}<extra></extra>",
                     )
                 )
-    drawn = _figure(traces, names, x="kernels", x2="traffic, MB", barmode="stack", legend=True)
+    drawn = _figure(traces, names, shown, barmode="stack", legend=True)
     drawn["layout"]["yaxis"] |= {"tickvals": list(range(len(names))), "ticktext": names, "type": "linear"}
     return drawn
 
@@ -251,20 +296,19 @@ def reasons_figure(explanation: Explanation) -> Figure:
         for verdict in VERDICTS
         if table[verdict].any()
     ]
-    return _figure(traces, names, x="Quantize sites", barmode="stack", legend=True)
+    return _figure(traces, names, (SITES,), barmode="stack", legend=True)
 
 
 def _figure(
     traces: Sequence[go.Bar],
     names: Sequence[str],
+    shown: Sequence[Measure],
     *,
-    x: str,
-    x2: str = "",
     barmode: str = "overlay",
     legend: bool = False,
     row_px: int = _ROW_PX,
 ) -> Figure:
-    """Horizontal bars, first name on top; with `x2` two panels side by side that share the names."""
+    """Horizontal bars, first name on top; of two measures in two panels side by side that share the names."""
     layout: dict[str, Any] = {
         "template": "none",
         "barmode": barmode,
@@ -272,13 +316,13 @@ def _figure(
         "height": row_px * len(names) + 70 + 40 * legend,
         "margin": {"l": 10, "r": 50, "t": 10 + 40 * legend, "b": 45},
         "yaxis": {"autorange": "reversed", "automargin": True, "showgrid": False, "ticks": "", "ticklabelstandoff": 6},
-        "xaxis": {"title": {"text": x}, "range": _extent(traces, "x")},
+        "xaxis": {"title": {"text": shown[0].title}, "range": _extent(traces, "x")},
         "showlegend": legend,
         "legend": {"orientation": "h", "y": 1, "yanchor": "bottom", "x": 0, "traceorder": "normal"},
     }
-    if x2:
+    if len(shown) > 1:
         layout["xaxis"] |= _PANELS["xaxis"]
-        layout["xaxis2"] = {"title": {"text": x2}, "range": _extent(traces, "x2"), **_PANELS["xaxis2"]}
+        layout["xaxis2"] = {"title": {"text": shown[1].title}, "range": _extent(traces, "x2"), **_PANELS["xaxis2"]}
     return plain(go.Figure(list(traces), layout))
 
 

@@ -25,7 +25,7 @@ from fusescope.profiler.releases.matrix import Change, FusionMatrix
 from fusescope.profiler.tables import LAYER_COLUMNS, SITE_COLUMNS
 from fusescope.profiler.verdicts import VERDICTS
 from fusescope.quant.evaluate import Evaluation
-from fusescope.report import caveats, figures, panels, plots, shaping
+from fusescope.report import caveats, figures, panels, plots, shaping, waterfall
 from fusescope.report.accuracy import accuracy_tables, evaluation_document
 from fusescope.report.documents import explanation_document, header, records
 from fusescope.report.palette import GROUP_COLORS, PREDICTION_COLORS, VERDICT_COLORS
@@ -79,6 +79,7 @@ def render_html(explanations: Sequence[Explanation], *, title: str, evaluation: 
         group_colors=GROUP_COLORS,
         panels=panels,
         shaping=shaping,
+        waterfall=waterfall,
         caveats=caveats,
         units=units,
     )
@@ -174,7 +175,7 @@ def _figures(
     if evaluation is not None:
         drawn["accuracy"] = plots.accuracy_figure(evaluation)
     for number, explanation in enumerate(explanations):
-        if steps := shaping.waterfall(explanation):
+        if steps := waterfall.waterfall(explanation):
             drawn[f"waterfall-{number}"] = figures.waterfall_figure(explanation, steps)
         drawn[f"groups-{number}"] = figures.groups_figure(explanation)
         drawn[f"modules-{number}"] = figures.modules_figure(

@@ -19,6 +19,7 @@ from fusescope.report.accuracy import accuracy_markdown
 from fusescope.report.documents import records
 from fusescope.report.markdown_text import bullets, code, fenced, names, shortened, sourced, table, text
 from fusescope.report.redo import rebuilding, release_checks
+from fusescope.report.waterfall import in_all, step_figures, waterfall
 
 _NODES_SHOWN = 5
 _KEPT_SHOWN = 12
@@ -254,17 +255,11 @@ def _speed(study: _Study) -> Iterator[str]:
 def _why(study: _Study) -> Iterator[str]:
     for label, base, explanation in study.pairs():
         yield f"## Why: {label}" + (f" against {base}" if base else "")
-        if steps := shaping.waterfall(explanation):
+        if steps := waterfall(explanation):
             yield "What lies between the two engines; the steps add up to their difference:"
-            changes = [(step.label, step.kernels, step.bytes) for step in steps]
-            total = ("in all", sum(step.kernels for step in steps), sum(step.bytes for step in steps))
-            yield table(
-                ("what changed", "kernels", "traffic"),
-                [
-                    (what, count(kernels, signed=True), megabytes(moved, signed=True))
-                    for what, kernels, moved in (*changes, total)
-                ],
-            )
+            timed = ("time",) * (steps[0].time_us is not None)
+            rows = [(step.label, *step_figures(step)) for step in (*steps, in_all(steps))]
+            yield table(("what changed", "kernels", "traffic", *timed), rows)
         yield "### Kernels and bytes by group"
         yield _groups(explanation)
         yield "Source: the engines' own layers, each in the group of its heaviest work."

@@ -65,16 +65,13 @@ class Trade:
 
 @dataclass(frozen=True, slots=True)
 class Floor:
-    """The floor of a group on the GPU that was named."""
+    """The floor of a group on the GPU that was named, and beside it what it took where a clock ran."""
 
     group: str
     """Key of `GROUPS`."""
 
-    quantized_us: float | None
-    """Of the engine that is explained, in microseconds; None where it is not known."""
-
-    baseline_us: float | None = None
-    """Of the baseline; None without one."""
+    times_us: tuple[float | None, ...]
+    """A figure for each of `floor_columns`, in microseconds; None where it is not known."""
 
 
 _TRADED = ("convs", "bytes", "baseline_bytes", "feeding_bytes", "quantize_kernels", "shared", "fed_verdicts")
@@ -132,14 +129,22 @@ def told_chains(explanation: Explanation) -> str:
 
 
 def floors(explanation: Explanation) -> tuple[Floor, ...]:
-    """Floors of the groups that have one."""
-    table = explanation.groups
-    sides = [side for side in ("baseline", "quantized") if side in table]
-    found = (
-        Floor(str(group), **{f"{side}_us": _known(table.loc[group, (side, "floor_us")]) for side in sides})
-        for group in table.index
-    )
-    return tuple(floor for floor in found if floor.baseline_us or floor.quantized_us)
+    """Floors of the groups that have one, or that took time."""
+    table, columns = explanation.groups, floor_columns(explanation).values()
+    found = (Floor(str(group), tuple(_known(table.loc[group, column]) for column in columns)) for group in table.index)
+    return tuple(floor for floor in found if any(floor.times_us))
+
+
+def floor_columns(explanation: Explanation) -> dict[str, tuple[str, str]]:
+    """Heads of the table of floors, with the columns of the group table that they are: times where a clock ran."""
+    sides = {"baseline": explanation.baseline, "quantized": explanation.quantized}
+    columns = {}
+    for name, side in sides.items():
+        if side is not None:
+            columns[f"{name}, floor"] = (name, "floor_us")
+            if side.layer_time is not None:
+                columns[f"{name}, {side.layer_time.source}"] = (name, "time_us")
+    return columns
 
 
 def _known(value: Any) -> float | None:

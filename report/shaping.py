@@ -10,7 +10,6 @@ import pandas as pd
 from fusescope.graph.rules import PREDICTIONS
 from fusescope.graph.units import count, mebibytes, megabytes, microseconds, percent, plural
 from fusescope.profiler.explanation import BALANCE_KEY, Explanation, Finding, QuantizeCost, Side, Trial
-from fusescope.profiler.kinds import GROUPS
 from fusescope.profiler.verdicts import VERDICTS
 
 TOP_FINDINGS = 3
@@ -43,23 +42,6 @@ class Report:
 
     pairs: tuple[tuple[int | None, int], ...]
     """Per explanation: places in `engines` of its baseline (None without one) and of its quantized engine."""
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One step of the waterfall from the baseline to the quantized engine."""
-
-    label: str
-    """What changed."""
-
-    group: str
-    """Key of `GROUPS`: the colour."""
-
-    kernels: int
-    """Kernels more (or, negative, fewer)."""
-
-    bytes: int
-    """Bytes of traffic more (or fewer)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +134,27 @@ def _labels(sides: Sequence[Side]) -> list[str]:
 
 
 def answer(explanation: Explanation) -> str:
-    """The answer in one sentence: figures of engines, no word about speed."""
+    """The answer in one sentence or two: figures of engines, and a word about speed only where a clock ran."""
+    return "".join((_latencies(explanation), _engines(explanation)))
+
+
+def _latencies(explanation: Explanation) -> str:
+    """Time of an inference, where it is known of all engines that are explained."""
+    after = explanation.quantized.latency
+    before = None if explanation.baseline is None else explanation.baseline.latency
+    if after is None or (explanation.baseline is not None and before is None):
+        return ""
+    sources = " and ".join(dict.fromkeys(each.source for each in (before, after) if each is not None))
+    if before is None:
+        return f"An inference takes {after.median_ms:.3f} ms ({sources}). "
+    change = after.median_ms / before.median_ms - 1
+    return (
+        f"An inference takes {after.median_ms:.3f} ms instead of {before.median_ms:.3f} ms, "
+        f"{percent(abs(change))} {'less' if change < 0 else 'more'} ({sources}). "
+    )
+
+
+def _engines(explanation: Explanation) -> str:
     side, cost, baseline = explanation.quantized, explanation.quantize, explanation.baseline
     kernels, moved = count(side.kernels), megabytes(side.traffic_bytes)
     if baseline is not None:
@@ -240,39 +242,16 @@ def is_timed(explanation: Explanation) -> bool:
     return any(side is not None and side.layer_time is not None for side in sides)
 
 
+def drawn_measures(sides: Iterable[Side | None]) -> str:
+    """What figures of some engines show: time where a clock ran on the layers of all, else kernels; and traffic."""
+    timed = all(side is None or side.layer_time is not None for side in sides)
+    return f"{'Time' if timed else 'Kernels'} and traffic"
+
+
 def group_figures(row: "pd.Series[Any]", *, timed: bool) -> tuple[str, ...]:
     """Kernels and bytes of a group and, where a clock ran, its time and its shares of all, as they are written."""
     times = (microseconds(row["time_us"]), percent(row["share"]), percent(row["net_share"])) if timed else ()
     return count(int(row["kernels"])), megabytes(int(row["bytes"])), *times
-
-
-def waterfall(explanation: Explanation) -> tuple[Step, ...]:
-    """What lies between the two engines, a step for each group that changed; empty without a baseline.
-
-    Convolutions stand together with the epilogues that were split off them: alone, either would mislead. The steps add
-    up to the difference of the engines.
-    """
-    if explanation.baseline is None:
-        return ()
-    figures = ["kernels", "bytes"]
-    change = explanation.groups["quantized"][figures] - explanation.groups["baseline"][figures]
-    together = change.rename(index={"epilogue": "conv"}).groupby(level=0).sum()
-    has_epilogues = bool(explanation.groups.loc["epilogue", ("quantized", "kernels")])
-    steps = (
-        Step(
-            "conv with its epilogues" if group == "conv" and has_epilogues else _step_label(group),
-            group,
-            int(together.loc[group, "kernels"]),
-            int(together.loc[group, "bytes"]),
-        )
-        for group in GROUPS
-        if group in together.index
-    )
-    return tuple(step for step in steps if step.kernels or step.bytes)
-
-
-def _step_label(group: str) -> str:
-    return "quantize, nothing else" if group == "quantize" else group
 
 
 def shown_groups(explanation: Explanation) -> list[str]:
@@ -313,6 +292,13 @@ def told_trial(trial: Trial, findings: Sequence[Finding]) -> str:
             f"{plural(change.images, 'image')})"
         )
     return told if trial.helped else f"{told}: no gain on this runtime"
+
+
+def told_no_sites(explanation: Explanation) -> str:
+    """Why there is no table of Quantize sites."""
+    if explanation.quantized.provenance.model_name:
+        return "No tensor of this graph is quantized."
+    return "Sites are places in the ONNX graph, and the model is not known: import the recording with --onnx."
 
 
 def predicted_against_seen(explanation: Explanation) -> dict[str, dict[str, int]]:
@@ -384,11 +370,3 @@ def pivot(rows: Iterable[dict[str, Any]], columns: Iterable[str]) -> dict[str, l
     """Rows as columns: a table that names each column once."""
     rows = list(rows)
     return {column: [row[column] for row in rows] for column in columns}
-
-
-def told(steps: Iterable[Step]) -> str:
-    """A waterfall in words, for those who do not see it."""
-    return "; ".join(
-        f"{step.label} {count(step.kernels, signed=True)} kernels, {megabytes(step.bytes, signed=True)}"
-        for step in steps
-    )

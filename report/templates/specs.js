@@ -7,6 +7,7 @@
 
   function layerSpec(explanation) {
     const places = [explanation.layers, explanation.baseline_layers].filter((place) => place !== null);
+    const timed = places.some((place) => data.engines[place].layers.time_us.some((value) => value !== null));
     return {
       kind: "layers",
       what: "layers",
@@ -45,6 +46,7 @@
         { key: "shape", label: "shape", show: (value) => value.join("×") || "-" },
         { key: "traffic_bytes", label: "traffic, MB", number: true, show: size },
         { key: "quantize_bytes", label: "for Quantize, MB", number: true, show: size },
+        ...(timed ? [{ key: "time_us", label: "time, µs", number: true, show: (value) => (value === null ? "-" : value.toFixed(2)) }] : []),
         {
           key: "carries_quantize",
           label: "flags",

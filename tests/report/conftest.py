@@ -4,6 +4,7 @@ The baseline is conv, conv, gemm. Quantized, the first conv's output is quantize
 conv's epilogue is split off and quantizes, and the Add that was inside it is a kernel that quantizes too.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -11,7 +12,7 @@ import pytest
 
 from fusescope.graph.neighbourhood import Excerpt, Place, Wire
 from fusescope.profiler.blocks import BLOCK_COLUMNS
-from fusescope.profiler.explanation import Coverage, Explanation, Finding, QuantizeCost, Side
+from fusescope.profiler.explanation import Coverage, Explanation, Finding, Latency, LayerTime, QuantizeCost, Side
 from fusescope.profiler.kinds import GROUPS
 from fusescope.profiler.run import Provenance
 from fusescope.profiler.spots import Spot
@@ -142,6 +143,29 @@ def pair() -> Explanation:
         spots=SPOTS,
         judged=(),
         gpu="",
+    )
+
+
+@pytest.fixture
+def timed(pair: Explanation) -> Explanation:
+    """The same with recorded times: of each kernel as many microseconds as it moves 100 kB."""
+    assert pair.baseline is not None
+    assert pair.baseline_layers is not None
+    layers = {"baseline": pair.baseline_layers, "quantized": pair.layers}
+    layers = {side: table.assign(time_us=table["traffic_bytes"] / 1e5) for side, table in layers.items()}
+    groups = pair.groups.copy()
+    for side, table in layers.items():
+        groups[(side, "time_us")] = groups[(side, "bytes")] / 1e5
+        groups[(side, "share")] = groups[(side, "time_us")] / table["time_us"].sum()
+    sums = {side: LayerTime(table["time_us"].sum() / 1e3, "recorded") for side, table in layers.items()}
+    return replace(
+        pair,
+        layers=layers["quantized"],
+        baseline_layers=layers["baseline"],
+        groups=groups,
+        baseline=replace(pair.baseline, layer_time=sums["baseline"], latency=Latency(1.25, "recorded")),
+        quantized=replace(pair.quantized, layer_time=sums["quantized"], latency=Latency(1.5, "recorded")),
+        quantize=replace(pair.quantize, time_alone_us=7.5, time_carrying_us=27.5),
     )
 
 

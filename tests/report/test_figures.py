@@ -14,7 +14,8 @@ from fusescope.report.figures import (
     waterfall_figure,
 )
 from fusescope.report.palette import GROUP_COLORS
-from fusescope.report.shaping import gather, modules, waterfall
+from fusescope.report.shaping import gather, modules
+from fusescope.report.waterfall import waterfall
 
 
 def _bars(figure: dict[str, Any], axis: str) -> list[dict[str, Any]]:
@@ -41,6 +42,20 @@ def test_the_cost_of_quantize_is_drawn_as_a_range(pair: Explanation) -> None:
     _, least, rest = _bars(waterfall_figure(pair, waterfall(pair)), "x")
     assert list(least["x"]) == [1]
     assert (list(rest["base"]), list(rest["x"]), list(rest["text"])) == ([1], [2], ["1 to 3"])
+
+
+def test_where_a_clock_ran_time_is_drawn(timed: Explanation) -> None:
+    """In microseconds in the place of kernels, in all three figures of bars; the bytes stay beside it."""
+    steps = _bars(waterfall_figure(timed, waterfall(timed)), "x")
+    assert list(steps[0]["x"]) == pytest.approx([38, 1, 11, 7.5, 57.5])
+    assert list(steps[0]["text"]) == ["38.0 us", "+1.00 us", "+11.0 us", "+7.50 us", "57.5 us"]
+    assert list(steps[-1]["text"]) == ["7.50 us to 27.5 us"]
+    for drawn, total in ((groups_figure(timed), 57.5), (engines_figure(gather([timed]).engines), 57.5)):
+        assert drawn["layout"]["xaxis"]["title"]["text"] == "time, µs"
+        assert drawn["layout"]["xaxis2"]["title"]["text"] == "traffic, MB"
+        assert sum(bars["x"][-1] for bars in _bars(drawn, "x") if bars["name"] != "baseline") == pytest.approx(
+            total if "barmode" in drawn["layout"] and drawn["layout"]["barmode"] == "stack" else 7.5
+        )
 
 
 def test_groups_stand_side_by_side_in_their_colour(pair: Explanation) -> None:

@@ -9,6 +9,7 @@ from fusescope.graph.neighbourhood import Excerpt, Place, Wire
 from fusescope.profiler.explanation import Explanation
 from fusescope.report.panels import (
     Floor,
+    floor_columns,
     floors,
     lanes,
     operation_groups,
@@ -96,7 +97,23 @@ def test_floors_are_there_for_a_named_gpu(pair: Explanation) -> None:
     groups = pair.groups.copy()
     groups[("quantized", "floor_us")] = pd.Series(0.0, groups.index)
     groups.loc["conv", ("quantized", "floor_us")] = 1.5
-    assert floors(replace(pair, groups=groups, gpu="L4")) == (Floor("conv", 1.5, None),)
+    assert floors(replace(pair, groups=groups, gpu="L4")) == (Floor("conv", (None, 1.5)),)
+
+
+def test_floors_beside_times(timed: Explanation) -> None:
+    """Where a clock ran, what each group took stands beside what it cannot go below."""
+    groups = timed.groups.copy()
+    for side in ("baseline", "quantized"):
+        groups[(side, "floor_us")] = groups[(side, "time_us")] / 4
+    found = replace(timed, groups=groups, gpu="L4")
+    assert list(floor_columns(found)) == [
+        "baseline, floor",
+        "baseline, recorded",
+        "quantized, floor",
+        "quantized, recorded",
+    ]
+    (conv,) = (floor for floor in floors(found) if floor.group == "conv")
+    assert conv.times_us == (8.75, 35.0, 6.75, 27.0)
 
 
 def test_operations_and_types_of_the_spots(pair: Explanation) -> None:

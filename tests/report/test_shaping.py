@@ -11,7 +11,6 @@ from fusescope.profiler.explanation import Coverage, Explanation, Latency, Layer
 from fusescope.profiler.tables import LAYER_COLUMNS
 from fusescope.report.caveats import cautions, gaps
 from fusescope.report.shaping import (
-    Step,
     Tile,
     answer,
     gather,
@@ -21,7 +20,6 @@ from fusescope.report.shaping import (
     shown_groups,
     tiles,
     top_findings,
-    waterfall,
 )
 
 
@@ -52,28 +50,18 @@ def test_the_answer_of_one_run_compares_nothing(pair: Explanation) -> None:
     assert answer(_single(pair)).startswith("In FP8 the engine runs 6 kernels and moves ")
 
 
+def test_the_answer_begins_with_the_latency(timed: Explanation) -> None:
+    """Where one is recorded of both engines; that of one engine alone answers nothing."""
+    assert answer(timed).startswith("An inference takes 1.500 ms instead of 1.250 ms, 20.0 % more (recorded). In FP8 ")
+    assert answer(_single(timed)).startswith("An inference takes 1.500 ms (recorded). In FP8 ")
+    assert timed.baseline is not None
+    assert answer(replace(timed, baseline=replace(timed.baseline, latency=None))).startswith("In FP8 ")
+
+
 def test_the_answer_without_sites_says_so(pair: Explanation) -> None:
     """A model without Quantizes is not said to be in FP8."""
     cost = replace(pair.quantize, sites=0)
     assert answer(replace(_single(pair), quantize=cost)).endswith("no tensor of its graph is quantized.")
-
-
-def test_the_waterfall_leads_from_one_engine_to_the_other(pair: Explanation) -> None:
-    """Each step is the change of a group, convs together with their epilogues; together they are the difference."""
-    steps = waterfall(pair)
-    assert steps == (
-        Step("conv with its epilogues", "conv", 1, 1000 * (1500 + 1200 + 900 - 1500 - 2000)),
-        Step("pointwise", "pointwise", 1, 1_100_000),
-        Step("quantize, nothing else", "quantize", 1, 750_000),
-    )
-    assert pair.baseline is not None
-    assert sum(step.kernels for step in steps) == pair.quantized.kernels - pair.baseline.kernels
-    assert sum(step.bytes for step in steps) == pair.quantized.traffic_bytes - pair.baseline.traffic_bytes
-
-
-def test_one_run_has_no_waterfall(pair: Explanation) -> None:
-    """There is nothing to start from."""
-    assert waterfall(_single(pair)) == ()
 
 
 def test_only_groups_that_occur_are_shown(pair: Explanation) -> None:
