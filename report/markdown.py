@@ -18,11 +18,11 @@ from fusescope.report import caveats, panels, shaping
 from fusescope.report.accuracy import accuracy_markdown
 from fusescope.report.documents import records
 from fusescope.report.markdown_text import bullets, code, fenced, names, shortened, sourced, table, text
+from fusescope.report.recipe_text import recipe_told
 from fusescope.report.redo import rebuilding, release_checks
 from fusescope.report.waterfall import in_all, step_figures, waterfall
 
 _NODES_SHOWN = 5
-_KEPT_SHOWN = 12
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class _Study:
 
     @property
     def is_quantized(self) -> bool:
-        return any(explanation.quantize.sites for explanation in self.explanations)
+        return any(each.quantize.sites or each.quantized.weighted_in_8_bits for each in self.explanations)
 
     def label(self, place: int) -> str:
         return code(self.report.engines[place].label)
@@ -132,31 +132,8 @@ def _decision(study: _Study) -> Iterator[str]:
 
 def _recipe(study: _Study) -> Iterator[str]:
     yield "## Recipe"
-    told = (f"{code(each.quantized.provenance.name)}: {_recipe_told(each)}" for each in study.explanations)
+    told = (f"{code(each.quantized.provenance.name)}: {recipe_told(each)}" for each in study.explanations)
     yield bullets(dict.fromkeys(told))
-
-
-def _recipe_told(explanation: Explanation) -> str:
-    side, origin = explanation.quantized, explanation.quantized.provenance
-    recipe = dict(origin.recipe)
-    kept = recipe.pop("kept", {})
-    sites = explanation.quantize.sites
-    if recipe:
-        how = ", ".join(f"{text(str(key))} {code(str(value))}" for key, value in recipe.items())
-    else:
-        how = "its Quantizes came with the model, by a recipe that is not recorded" if sites else "no tensor quantized"
-    parts = [f"{how}; {plural(sites, 'Quantize site')}; {_in_8_bits(side)} convolutions and gemms read 8-bit tensors."]
-    if kept:
-        listed = ", ".join(f"{code(node)} ({text(str(why))})" for node, why in list(kept.items())[:_KEPT_SHOWN])
-        more = f" and {count(len(kept) - _KEPT_SHOWN)} more" if len(kept) > _KEPT_SHOWN else ""
-        parts.append(f"Kept in high precision: {listed}{more}.")
-    if origin.scales:
-        parts.append(f"Activation scales: {text(origin.scales)}.")
-    return " ".join(parts)
-
-
-def _in_8_bits(side: Side) -> str:
-    return f"{count(side.weighted_in_8_bits)} of {count(side.weighted)}"
 
 
 def _method(study: _Study) -> Iterator[str]:

@@ -227,7 +227,10 @@ class TestSections:
     def test_nothing_quantized(self, pair: Explanation) -> None:
         """The study of an unquantized engine decides nothing, expects nothing, and checks no release."""
         cost = replace(pair.quantize, sites=0, verdicts=dict.fromkeys(pair.quantize.verdicts, 0))
-        plain = replace(pair, quantize=cost, expected="", sites=pair.sites[:0], reasons=pair.reasons[:0])
+        side = replace(pair.quantized, weighted_in_8_bits=0)
+        plain = replace(
+            pair, quantize=cost, quantized=side, expected="", sites=pair.sites[:0], reasons=pair.reasons[:0]
+        )
         markdown = render_markdown([plain], title="Tiny")
         found = sections(markdown)
         assert prose(found["Decision"]).splitlines() == ["Decision", "None: nothing is quantized here."]
@@ -395,3 +398,26 @@ def _run_line() -> Callable[[str], None]:
         assert result.exit_code == 0, result.output
 
     return run_line
+
+
+@pytest.mark.parametrize(
+    ("quantization", "told"),
+    [
+        ("implicit", "the compiler chose 8 bits by itself"),
+        ("explicit", "its Quantizes are those of a model that is not known"),
+        ("unknown", "the recording does not tell"),
+        ("none", "no tensor quantized"),
+    ],
+)
+def test_the_recipe_of_a_recording(pair: Explanation, quantization: str, told: str) -> None:
+    """Without sites it is what the layers tell; an engine with 8-bit convolutions is not said to be unquantized."""
+    origin = replace(pair.quantized.provenance, model_name="", recipe={})
+    recorded = replace(
+        pair,
+        quantization=quantization,
+        quantized=replace(pair.quantized, provenance=origin),
+        quantize=replace(pair.quantize, sites=0),
+    )
+    found = sections(render_markdown([recorded], title="T"))
+    assert f"fp8: {told}; 0 Quantize sites" in prose(found["Recipe"])
+    assert "None: nothing is quantized here." not in prose(found["Decision"])
