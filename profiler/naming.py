@@ -44,7 +44,6 @@ _UNNAMED = re.compile(r"\(Unnamed Layer\*? \d+\) \[(?P<word>[^\]]*)\]")
 _TORCH = re.compile(r"\[(?P<word>[A-Z_]+)\][-_]\[")
 _WEIGHT = re.compile(r"(?P<stem>.+)(?:[._]weight|/read:0)", re.DOTALL)
 _WEIGHT_OR_BIAS = re.compile(r".+(?:[._]weight|[._]bias|/read:0)", re.DOTALL)
-_NUMBERED = re.compile(r"(?:[_-]+\d+)+$")
 _OF_TENSORRT = re.compile(
     r"\(Unnamed Layer\*? \d+\)|(?:copied_)?(?:un)?squeeze_(?:node_)?(?:after|before)_|reshape_(?:after|before)_"
     r"|shuffle_between_|ONNXTRT_|__my[el]|dummy_shape_call|Reformatt(?:ing CopyNode|ed (?:Input|Output) Tensor)"
@@ -69,8 +68,15 @@ def operation_named(name: str) -> str:
     if bracketed:
         return _WORDS.get(re.sub("[ _]", "", bracketed["word"]).lower(), "")
     last = name.rpartition("/")[2]
-    word = _NUMBERED.sub("", last).removeprefix("node_").replace("_", "").lower()
+    word = _unnumbered(last).removeprefix("node_").replace("_", "").lower()
     return _WORDS.get(word) or _WORDS.get(word.rstrip("0123456789"), "")
+
+
+def _unnumbered(name: str) -> str:
+    """A name without the numbers behind it: ``Conv`` of ``Conv_22_1``, ``conv2`` of ``conv2_1``."""
+    stem = name.rstrip("0123456789_-")
+    behind = name[len(stem) :].lstrip("0123456789")
+    return name.removesuffix(behind) if name[-1:].isdecimal() else name
 
 
 def name_group(name: str) -> str:

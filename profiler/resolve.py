@@ -4,15 +4,13 @@ Metadata come first. Where a layer has none, as before TensorRT 8.6, the members
 the recording does not open up stands for the nodes between its ends.
 """
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from fusescope.graph.model import ModelGraph, Node
+from fusescope.profiler.artifacts.regions import region_ends
 from fusescope.profiler.layers import Engine, Layer
 from fusescope.profiler.naming import REFORMAT_PREFIX, is_of_tensorrt, of_model
-
-_REGION = re.compile(r"\{ForeignNode\[(?P<first>.+?)\.\.\.(?P<last>.+)\]\}", re.DOTALL)
 
 
 def resolve(engine: Engine, graph: ModelGraph | None) -> Engine:
@@ -70,15 +68,14 @@ def _is_quantize(node: Node, graph: ModelGraph) -> bool:
 
 def _region(layer: Layer, graph: ModelGraph) -> tuple[str, ...]:
     """The nodes of a region: those between the tensors that it reads and writes, or else between its ends."""
-    match = _REGION.search(layer.name)
-    if match is None:
+    first, last = region_ends(layer.name)
+    if not (first and last):
         return ()
     read = {tensor.name for tensor in layer.inputs}
     written = [tensor.name for tensor in layer.outputs]
     if written and read and all(name in graph.tensors for name in (*read, *written)):
         return _between(graph, written, read)
-    first, last = (_end(match[end], graph) for end in ("first", "last"))
-    return _on_paths(graph, first, last)
+    return _on_paths(graph, _end(first, graph), _end(last, graph))
 
 
 def _between(graph: ModelGraph, written: Sequence[str], read: set[str]) -> tuple[str, ...]:

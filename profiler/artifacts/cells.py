@@ -15,7 +15,7 @@ _TITLES = re.compile(r"^ *name \| +timeMs \| +averageMs \| +medianMs \| +percent
 _COUNTS = re.compile(
     r"^Iteration count = (?P<iterations>-?[0-9]{1,18}), layer count = (?P<layers>[0-9]{1,9})\r?$", re.MULTILINE
 )
-_ROW = re.compile(r" *(?P<name>.*)" + r" \| +([^ |]{1,40})" * 4 + r" *", re.DOTALL)
+_CELL = re.compile("[^ |]{1,40}")
 _TOTAL = "total (all layers)"
 
 
@@ -39,12 +39,12 @@ def read(text: str, origin: str) -> tuple[Section, ...]:
         raise UserError("holds no table of an exported profile", where=origin)
     layers: list[LayerTime] = []
     for line in text[titles.end() :].split("\n")[1:]:
-        row = _ROW.fullmatch(line.rstrip("\r"))
-        if row is None and line.startswith("---"):
+        if not line.strip("-\r"):
             continue
-        if row is None:
+        name, *cells = (cell.strip(" ") for cell in line.rstrip("\r").rsplit(" | ", 4))
+        if len(cells) != 4 or not all(map(_CELL.fullmatch, cells)):
             break
-        name, average, median = row["name"], number(row[3]), number(row[4])
+        average, median = number(cells[1]), number(cells[2])
         if name == _TOTAL:
             iterations = inferences(int(counts["iterations"]), origin)
             profile = LayerProfile(tuple(layers), iterations, "recorded", origin, ordered=False, complete=False)

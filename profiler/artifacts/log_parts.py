@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from fusescope.profiler.artifacts.options import common_batch, version_of
+from fusescope.profiler.artifacts.options import version_of
 from fusescope.profiler.artifacts.profile_table import TITLE as TABLE
 from fusescope.profiler.artifacts.summary import OLD_TITLE, is_summary
 from fusescope.profiler.artifacts.summary import TITLE as SUMMARY
@@ -61,8 +61,8 @@ class Part:
     blocks: list[tuple[Kind, list[str]]] = field(default_factory=list)
     """Tables, summaries, dumps and lists, as lines without the log's prefix, from the title on."""
 
-    shapes: list[tuple[int, ...]] = field(default_factory=list)
-    """Shapes of inputs that inferences ran with."""
+    batches: set[int] = field(default_factory=set)
+    """First dimensions of inputs that inferences ran with."""
 
     variation: float | None = None
     """Coefficient of variation of the GPU time, where trtexec warns of it."""
@@ -251,12 +251,12 @@ class _Splitter:
             part.facts["build_s"] = said["generation_s"]
         if said["version"]:
             part.facts["tensorrt_version"] = version_of(said["version"])
-        if math.isfinite(size := number(said["mebibytes"] or "")):
-            part.facts["plan_bytes"] = str(round(size * 2**20))
+        if math.isfinite(size := number(said["mebibytes"] or "") * 2**20):
+            part.facts["plan_bytes"] = str(round(size))
         if said["shape"]:
-            part.shapes.append(tuple(map(int, said["shape"].split("x"))))
+            part.batches.add(int(said["shape"].partition("x")[0]))
             part.facts.pop("batch", None)
-            if batch := common_batch(part.shapes):
-                part.facts["batch"] = batch
+            if len(part.batches) == 1:
+                part.facts["batch"] = str(*part.batches)
         if math.isfinite(percent := number(said["variation"] or "")):
             part.variation = percent / 100

@@ -9,11 +9,11 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
+from fusescope.profiler.artifacts.regions import is_region, region_ends
 from fusescope.profiler.layers import Engine, Layer
 
 _PROFILE = re.compile(r" \[profile (?P<index>[0-9]{1,4})\]")
 _KERNEL = re.compile(r"_myl(?P<region>[0-9]{1,6})_[0-9]{1,6}$")
-_REGION = re.compile(r"\{ForeignNode\[(?P<first>.+?)(?:\.\.\.(?P<last>.+))?\]\}", re.DOTALL)
 _REFORMAT = re.compile(
     r"Reformatting CopyNode for |Reformatted (?:Input|Output) Tensor |.* (?:in|out)put reformatter [0-9]+$", re.DOTALL
 )
@@ -32,12 +32,15 @@ def members_of(name: str) -> tuple[str, ...]:
         The members in the name's order; none for what TensorRT made without a part of the model.
     """
     name = _PROFILE.sub("", name)
+    if is_region(name) and name.endswith("]}"):
+        return tuple(dict.fromkeys(member for end in region_ends(name) for member in _members(end)))
+    return _members(name)
+
+
+def _members(name: str) -> tuple[str, ...]:
+    """As `members_of`, of what is no region."""
     if _REFORMAT.match(name):
         return ()
-    region = _REGION.fullmatch(name)
-    if region:
-        ends = (region["first"], region["last"] or "")
-        return tuple(dict.fromkeys(member for end in ends for member in members_of(end) if end))
     kernel = _KERNEL.search(name)
     if kernel:
         parts = (part for part in name[: kernel.start()].split("+") if not _GENERATED.match(part))

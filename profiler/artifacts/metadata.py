@@ -8,7 +8,7 @@ from fusescope.profiler.artifacts.files import parse_json
 from fusescope.profiler.artifacts.options import facts_of
 from fusescope.profiler.artifacts.recording import Section
 from fusescope.profiler.artifacts.summary import COMPUTE, THROUGHPUT, latency_of
-from fusescope.profiler.artifacts.values import milliseconds
+from fusescope.profiler.artifacts.values import milliseconds, shown
 from fusescope.profiler.timing import Latency
 
 _PARTS = ("model_options", "build_options", "inference_options", "performance_summary", "device_information")
@@ -71,7 +71,8 @@ def _latency(summary: Mapping[str, object], origin: str) -> Latency:
 
 def _figures(name: str, values: Sequence[object], origin: str) -> dict[str, float]:
     keys = (*_FIGURES, *_PERCENTILES.get(len(values), ()))
-    return {key: milliseconds(value, f"{key} of {name}", origin) for key, value in zip(keys, values, strict=False)}
+    what = f"of {shown(name)}"
+    return {key: milliseconds(value, f"{key} {what}", origin) for key, value in zip(keys, values, strict=False)}
 
 
 def _gpus(devices: Sequence[Mapping[str, object]]) -> Section:

@@ -20,6 +20,9 @@ _START = re.compile(r'\s*\[\s*\{\s*"(?:count"\s*:|name"\s*:\s*"(?:[^"\\]|\\.){0,
 _NUMBER = r"[^\s,{}]{1,40}"
 _COUNT = re.compile(rf'\s*\[\s*\{{ "count" : (?P<count>{_NUMBER}) \}}')
 _NAME = re.compile(r'\s*, \{ "name" : "')
+_NEVER_IN_NAMES = (', { "name" : "', '"averageMs" : ')
+"""What a name holds only if what ends it is damaged: its time would be that of the next entry."""
+
 _TIMES = re.compile(
     rf'", "timeMs" : (?P<time>{_NUMBER}), "averageMs" : (?P<average>{_NUMBER})'
     rf'(?:, "medianMs" : (?P<median>{_NUMBER}))?, "percentage" : (?P<share>{_NUMBER}) \}}'
@@ -27,8 +30,8 @@ _TIMES = re.compile(
 _DIGITS = 0.01
 """Relative difference from which two times of a file contradict each other; it rounds to six digits."""
 
-_SHARES = 0.5
-"""By how many percent the percentages may miss 100 for rounding."""
+_SHARES = 0.01
+"""By how many percent the percentages, which have six digits, may miss 100 for rounding."""
 
 ONE_INFERENCE = (
     "one inference was profiled: its layer times have no spread, and a second one may differ by more than they do"
@@ -79,6 +82,8 @@ def _as_written(text: str) -> tuple[object, list[_Entry]] | None:
     for times in _TIMES.finditer(text, end):
         name = _NAME.match(text, end)
         if name is None or name.end() > times.start():
+            return None
+        if any(text.find(words, name.end(), times.start()) >= 0 for words in _NEVER_IN_NAMES):
             return None
         figures = (None if cell is None else number(cell) for cell in times.group("time", "average", "median", "share"))
         entries.append(_Entry(text[name.end() : times.start()], *figures))

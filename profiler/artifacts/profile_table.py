@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fusescope.graph.errors import UserError
 from fusescope.graph.units import plural
 from fusescope.profiler.artifacts.profile_json import ONE_INFERENCE
-from fusescope.profiler.artifacts.values import inferences, milliseconds, number, shown
+from fusescope.profiler.artifacts.values import inferences, is_number, milliseconds, number, shown
 from fusescope.profiler.timing import LayerProfile, LayerTime
 
 TITLE = re.compile(r"=== Profile \((?P<count>-?[0-9]{1,18}) iterations ?\) ===")
@@ -80,7 +80,7 @@ def _splitter(titles: str) -> Callable[[str], tuple[str, ...] | None] | None:
 
 def _name_last(line: str) -> tuple[str, ...] | None:
     cells = line.split(maxsplit=4)
-    if len(cells) < 5 or not all(map(_is_number, cells[:4])):
+    if len(cells) < 5 or not all(map(is_number, cells[:4])):
         return None
     # Three blanks stand before the name; what follows them is part of it.
     behind = line[line.index(cells[3], _behind(line, cells[:3])) + len(cells[3]) :]
@@ -97,20 +97,12 @@ def _behind(line: str, cells: Sequence[str]) -> int:
 
 def _name_first(line: str) -> tuple[str, ...] | None:
     cells = line.rsplit(maxsplit=3)
-    return (cells[0].lstrip(" "), cells[1]) if len(cells) == 4 and all(map(_is_number, cells[1:])) else None
+    return (cells[0].lstrip(" "), cells[1]) if len(cells) == 4 and all(map(is_number, cells[1:])) else None
 
 
 def _name_first_with_median(line: str) -> tuple[str, ...] | None:
     cells = line.rsplit(maxsplit=4)
-    return (cells[0].lstrip(" "), cells[1], cells[3]) if len(cells) == 5 and all(map(_is_number, cells[1:])) else None
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
+    return (cells[0].lstrip(" "), cells[1], cells[3]) if len(cells) == 5 and all(map(is_number, cells[1:])) else None
 
 
 def _row(cells: tuple[str, ...], origin: str) -> _Row:

@@ -11,12 +11,19 @@ from dataclasses import replace
 from fusescope.profiler.layers import Engine, Layer
 
 _KERNEL = re.compile(r"_myl(?P<place>[0-9]{1,6})_[0-9]{1,6}$")
-_REGION = "{ForeignNode["
+_REGION, _END, _BETWEEN = "{ForeignNode[", "]}", "..."
 
 
 def is_region(name: str) -> bool:
     """Whether a layer of this name is a region as a whole."""
     return name.startswith(_REGION)
+
+
+def region_ends(name: str) -> tuple[str, str]:
+    """What a region begins and ends with, as ``a`` and ``b`` of ``{ForeignNode[a...b]}``; empty if not said."""
+    inside = name.partition(_REGION)[2].rpartition(_END)[0]
+    first, _, last = inside.partition(_BETWEEN)
+    return first, last
 
 
 def is_of_region(name: str) -> bool:

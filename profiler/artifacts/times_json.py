@@ -14,7 +14,7 @@ from fusescope.graph.errors import UserError
 from fusescope.graph.units import count, plural
 from fusescope.profiler.artifacts.files import parse_json
 from fusescope.profiler.artifacts.recording import Section
-from fusescope.profiler.artifacts.values import milliseconds
+from fusescope.profiler.artifacts.values import milliseconds, shown
 from fusescope.profiler.timing import Latency, Spread
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ _BEGIN = ("startH2dMs", "startInMs", "startComputeMs")
 _END = ("endD2hMs", "endOutMs", "endComputeMs")
 _AT_ONCE = 1.05
 """Inferences at once on average from which they must have overlapped; times of day are rounded to six digits."""
+
+_TICK_MS = 1e-6
 
 
 def recognise(text: str) -> bool:
@@ -89,7 +91,7 @@ def _columns(rows: Sequence[Mapping[str, object]], origin: str) -> dict[str, "Fl
     columns = {}
     for name in names:
         values = [
-            milliseconds(row.get(name), f"{name} of inference {place}", origin)
+            milliseconds(row.get(name), f"{shown(name)} of inference {place}", origin)
             for place, row in enumerate(rows, start=1)
         ]
         columns[name] = np.array(values)
@@ -125,17 +127,20 @@ def _enqueue(columns: Mapping[str, "Floats"]) -> Spread | None:
 
 def _throughput(columns: Mapping[str, "Floats"]) -> float | None:
     begin, end = _first(columns, _BEGIN), _first(columns, _END)
-    if begin is None or end is None or not end.max() > begin.min():
-        return None
-    return float(1e3 * len(begin) / (end.max() - begin.min()))
+    took_ms = _took(begin, end)
+    return 1e3 * len(columns[_COMPUTE]) / took_ms if took_ms else None
+
+
+def _took(begin: "Floats | None", end: "Floats | None") -> float:
+    """Milliseconds from the first begin to the last end; zero if that is not known, or less than any clock tells."""
+    took = 0.0 if begin is None or end is None else float(end.max() - begin.min())
+    return took if took > _TICK_MS else 0.0
 
 
 def _overlap(columns: Mapping[str, "Floats"]) -> list[str]:
     """Whether inferences ran at once: then each of them waited for the others."""
-    begin, end = columns.get("startComputeMs"), columns.get("endComputeMs")
-    if begin is None or end is None or not end.max() > begin.min():
-        return []
-    at_once = float(columns[_COMPUTE].sum() / (end.max() - begin.min()))
+    took_ms = _took(columns.get("startComputeMs"), columns.get("endComputeMs"))
+    at_once = float(columns[_COMPUTE].sum()) / took_ms if took_ms else 0.0
     if at_once <= _AT_ONCE:
         return []
     return [

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from fusescope.graph.errors import UserError
-from fusescope.graph.units import plural
+from fusescope.graph.units import plural, printable
 from fusescope.profiler.artifacts.layer_list import read_layer_list
 from fusescope.profiler.artifacts.log_parts import LAYERS, LIST, PREFIX, Kind, Part, parts_of
 from fusescope.profiler.artifacts.oneline import read_oneline
@@ -99,7 +99,7 @@ def _labels(parts: Sequence[Part]) -> list[str]:
 
 
 def _section(part: Part, label: str, origin: str) -> Section:
-    warnings = [f"trtexec warns: {remark}" for remark in part.remarks]
+    warnings = [f"trtexec warns: {printable(remark)}" for remark in part.remarks]
     warnings += _ending(part)
     engine = _engine(part, warnings)
     latency = _read(part, ("summary", "old summary"), lambda lines: read_summary(lines, origin), warnings)

@@ -22,6 +22,13 @@ def test_rows_and_what_is_missing() -> None:
     assert section.warnings == ("the table lists the slowest layers only: 1 layer, 0.09 of 0.9025 ms, are not in it",)
 
 
+def test_a_row_that_lost_its_line() -> None:
+    """What stands behind the rule in its line is a row still."""
+    (section,) = read(TABLE.replace("---\n   Conv_1", "---Conv_1"), "file")
+    assert section.profile is not None
+    assert section.profile.total_ms == 0.4525 + 0.36
+
+
 @pytest.mark.parametrize(
     ("old", "new", "error"),
     [
@@ -29,6 +36,7 @@ def test_rows_and_what_is_missing() -> None:
         ("0.4525 |", "-0.4525 |", "averageMs of Conv_1 | Conv_2 is -0.4525, which is no time"),
         ("0.36 |", "nan |", "which is no time"),
         ("count = 100", "count = 0", "counts 0 inferences"),
+        ("     50.0", "", "cut short"),
         ("Iteration", "Iter", "no table"),
     ],
 )

@@ -96,7 +96,7 @@ def test_whatever_the_names(pairs: list[tuple[str, float]]) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", ["-1", "NaN", "[0.5, -Infinity]", "[]", '"1"', "null", "true", "[[1]]", '{"a": 1}', "1e999"]
+    "value", ["-1", "NaN", "[0.5, -Infinity]", "[]", '"1"', "null", "true", "[[1]]", '{"a": 1}', "1e999", "1e300"]
 )
 def test_what_is_no_time_is_refused(value: str) -> None:
     """The layer is named."""

@@ -92,7 +92,7 @@ def test_a_count_that_averages_nothing_is_refused(count: str) -> None:
         read(NEW.replace("200", count), "p.json")
 
 
-@pytest.mark.parametrize("time", ["-1", "NaN", "-nan", "inf", "Infinity", "-Infinity", "1e999", "0x1"])
+@pytest.mark.parametrize("time", ["-1", "NaN", "-nan", "inf", "Infinity", "-Infinity", "1e999", "1e13", "1_0", "0x1"])
 @pytest.mark.parametrize("key", ["averageMs", "timeMs", "medianMs"])
 def test_a_time_that_is_none_is_refused(time: str, key: str) -> None:
     """A negative time, or what is no number, is never summed: the layer is named."""
@@ -114,6 +114,13 @@ def test_missing_entries_are_noticed() -> None:
     without = "\n".join(line for line in NEW.split("\n") if "Gemm_3" not in line)
     (warning,) = only(without).warnings
     assert "add up to 80" in warning
+
+
+@pytest.mark.parametrize("damage", ['"percentage" : 0 }', '"percentage" : 0 }\n, { "name" : "'])
+def test_a_damaged_end_of_an_entry(damage: str) -> None:
+    """The entry is not taken for a part of the next one's name: its time would be lost."""
+    with pytest.raises(UserError):
+        read(NEW.replace(damage, ""), "p.json")
 
 
 def test_contradictions_are_noticed() -> None:

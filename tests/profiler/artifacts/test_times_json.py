@@ -124,7 +124,15 @@ def test_inferences_at_once_are_recognised() -> None:
     assert warning.startswith("3.9 inferences ran at once")
 
 
-@pytest.mark.parametrize("value", [-1, float("nan"), float("inf"), "0.5 ms", None, True, 10**400])
+def test_inferences_that_took_no_time() -> None:
+    """Where begin and end are one, nothing is told of how many inferences ran in a second."""
+    row = inference(300.0, 0.5, endD2hMs=300.0 + 1e-13, startComputeMs=300.0, endComputeMs=300.0)
+    latency = only(file([row])).latency
+    assert latency is not None
+    assert latency.throughput_qps is None
+
+
+@pytest.mark.parametrize("value", [-1, float("nan"), float("inf"), "0.5 ms", None, True, 1e200, 10**400])
 @pytest.mark.parametrize("key", ["computeMs", "latencyMs", "startComputeMs"])
 def test_a_time_that_is_none_is_refused(value: float, key: str) -> None:
     """Not one of thousands may be bad without notice."""

@@ -140,6 +140,19 @@ def test_excerpts() -> None:
     assert section.profile.total_ms == 0.04
 
 
+def test_a_plan_of_no_size() -> None:
+    """A size that no memory has is not told, and takes nothing else with it."""
+    section = only(WHOLE.replace("12.5 MiB", "1e308 MiB"))
+    assert "plan_bytes" not in section.facts
+    assert section.latency is not None
+
+
+def test_warnings_of_trtexec_are_one_line() -> None:
+    """What stands for an end of line elsewhere is shown as an escape."""
+    section = only(WHOLE.replace("* GPU compute time", "* GPU\x85compute\x1ftime"))
+    assert section.warnings[0].startswith(r"trtexec warns: GPU\x85compute\x1ftime")
+
+
 def test_tensorrt_7() -> None:
     """Its summary has no heading that says so."""
     text = f"""{T}[I] Average on 10 runs - GPU latency: 3.05903 ms
