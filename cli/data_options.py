@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from fusescope.cli.options import FILE, say
 from fusescope.graph.units import plural
@@ -106,6 +107,10 @@ def data_options(*, required: bool) -> Callable[[F], F]:
         @functools.wraps(function)
         def command(**given: Any) -> Any:
             mine = {name: given.pop(name) for name in DataOptions.__slots__}
+            source = click.get_current_context().get_parameter_source
+            alone = [name for name in mine if not mine["data"] and source(name) is ParameterSource.COMMANDLINE]
+            if alone:
+                raise click.UsageError(f"--{alone[0].replace('_', '-')} is of --data")
             return function(data=DataOptions(**mine), **given)
 
         for option in reversed(options):

@@ -9,12 +9,13 @@ import click
 from fusescope.cli.calibrate import METHODS, calibrated
 from fusescope.cli.data_options import DataOptions, data_options
 from fusescope.cli.options import FILE, F, force_option, json_option, print_json, say
-from fusescope.graph.units import printable
+from fusescope.graph.units import plural, printable
 from fusescope.report.documents import header
 
 if TYPE_CHECKING:
     import onnx
 
+    from fusescope.quant.insert import QuantizedModel
     from fusescope.quant.ranges import Ranges
     from fusescope.quant.recipe import Recipe
 
@@ -131,8 +132,11 @@ def command(
 
     if scales is not None and data.data:
         raise click.UsageError("--scales and --data exclude each other")
+    if given["method"] and not data.data:
+        raise click.UsageError("--method is of --data: a scale file has its own")
     refuse_existing(output, force=force)
     asked = changed(read_recipe(recipe) if recipe else Recipe(), _asked(given))
+    _check_placement(asked, tensors=bool(given["tensors"]), verdicts=verdicts is not None)
     proto = load_with_weights(model)
     ranges = _ranges(proto, asked, scales, data, replace=replace, name=model.name)
     calibration: dict[str, Any] = {}
@@ -149,29 +153,10 @@ def command(
     if ranges is not None:
         record_calibration(result.proto, ranges.data)
     write_bytes(output, result.proto.SerializeToString())
-    total = len(result.quantized) + len(result.kept)
     if as_json:
-        print_json(
-            {
-                **header("quantize"),
-                "output": str(output),
-                "quantized": result.quantized,
-                "kept": [{"node": node, "reason": reason} for node, reason in result.kept.items()],
-                "tensors": result.tensors,
-                "uncalibrated": result.uncalibrated,
-                "scales": None if ranges is None else ranges.source(),
-                "zero_channels": dict(result.zero_channels),
-                "folded": result.folded,
-            }
-        )
+        print_json(_document(output, result, ranges))
     else:
-        what = "convolutions" if asked.ops == ("Conv",) else "convolutions and gemms"
-        click.echo(
-            f"{len(result.quantized)} of {total} {what} in {asked.format.upper()}, "
-            f"{len(result.tensors)} Q/DQ pairs on activations"
-        )
-        for node, reason in result.kept.items():
-            click.echo(printable(f"kept {node}: {reason}"))
+        _print(result, asked)
     if result.folded:
         say(f"folded into convolutions: {len(result.folded)} BatchNormalization")
     for note in result.notes:
@@ -179,6 +164,38 @@ def command(
     if result.uncalibrated:
         say("the activation scales are placeholders: not calibrated")
     say(f"wrote {output}")
+
+
+def _check_placement(recipe: "Recipe", *, tensors: bool, verdicts: bool) -> None:
+    """Refuse options that the placement would not look at."""
+    if tensors and recipe.placement != "explicit":
+        raise click.UsageError("--tensor is of --placement explicit")
+    if verdicts and recipe.placement != "fusable-only":
+        raise click.UsageError("--verdicts is of --placement fusable-only")
+
+
+def _document(output: Path, result: "QuantizedModel", ranges: "Ranges | None") -> dict[str, Any]:
+    return {
+        **header("quantize"),
+        "output": str(output),
+        "quantized": result.quantized,
+        "kept": [{"node": node, "reason": reason} for node, reason in result.kept.items()],
+        "tensors": result.tensors,
+        "uncalibrated": result.uncalibrated,
+        "scales": None if ranges is None else ranges.source(),
+        "zero_channels": dict(result.zero_channels),
+        "folded": result.folded,
+    }
+
+
+def _print(result: "QuantizedModel", recipe: "Recipe") -> None:
+    kind = ("convolution",) if set(recipe.ops) == {"Conv"} else ("convolution or gemm", "convolutions and gemms")
+    click.echo(
+        f"{len(result.quantized)} of {plural(len(result.quantized) + len(result.kept), *kind)} "
+        f"in {recipe.format.upper()}, {plural(len(result.tensors), 'Q/DQ pair')} on activations"
+    )
+    for node, reason in result.kept.items():
+        click.echo(printable(f"kept {node}: {reason}"))
 
 
 def _ranges(
@@ -207,6 +224,8 @@ def _asked(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options that were given, as settings of a recipe."""
     asked = {key: value for key, value in given.items() if value not in (None, ())}
     if "none" in asked.get("keep_shapes", ()):
+        if len(asked["keep_shapes"]) > 1:
+            raise click.UsageError("--keep-shape none excludes the others")
         asked["keep_shapes"] = ()
     return asked
 

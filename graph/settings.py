@@ -33,7 +33,7 @@ def read_settings(path: Path, kind: type[S]) -> S:
             fit.
     """
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
+        document = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise UserError(f"cannot be read ({error.strerror})", where=path, remedy="check the path") from error
     except ValueError as error:

@@ -20,6 +20,7 @@ from onnx import TensorProto, helper
 from fusescope.graph.errors import UserError
 from fusescope.graph.model import ModelGraph, check_proto, graph_of
 from fusescope.graph.names import all_nodes
+from fusescope.graph.ops import WEIGHTED
 from fusescope.graph.structure import fill, is_structure_only, strip
 from fusescope.quant.constants import HIGH_PRECISION, RECIPE_KEY, SCALES_KEY, constants_of
 from fusescope.quant.half import Dtype, to_dtype
@@ -233,10 +234,9 @@ def _quantized(model: onnx.ModelProto, recipe: _Recipe, taken: Unquantized | Non
     graph, constants = graph_of(model), constants_of(model.graph)
     weighted, kept = select(graph, model.graph, constants, wanted=recipe.ops, keep=recipe.keep)
     placed = _place(model, graph, weighted, recipe, taken)
+    kept |= placed.left
     if not placed.reads:
-        what = "convolution" if set(recipe.ops) == {"Conv"} else "convolution or gemm"
-        remedy = "check the model and the --keep patterns"
-        raise UserError(f"has no {what} that can be quantized", where=name, remedy=remedy)
+        raise _nothing_left(model, recipe, kept, name)
     _refuse_unranged(placed, recipe.amax)
     chosen = [node for node in weighted if node.name not in placed.left]
     rewriter = Rewriter(
@@ -252,7 +252,6 @@ def _quantized(model: onnx.ModelProto, recipe: _Recipe, taken: Unquantized | Non
         {(node.name, node.weight): node.axis if by_axis else None for node in chosen if node.weight is not None},
     )
     model.ir_version = max(model.ir_version, form.ir_version)
-    kept |= placed.left
     result = QuantizedModel(
         proto=model,
         quantized=tuple(node.name for node in chosen),
@@ -266,6 +265,17 @@ def _quantized(model: onnx.ModelProto, recipe: _Recipe, taken: Unquantized | Non
     _record(result, recipe)
     onnx.checker.check_model(model)
     return result
+
+
+def _nothing_left(model: onnx.ModelProto, recipe: _Recipe, kept: Mapping[str, str], name: str) -> UserError:
+    """Say why nothing can be quantized: what keeps the first node, or which operations were not asked for."""
+    kind = "convolution" if set(recipe.ops) == {"Conv"} else "convolution or gemm"
+    why = next((f" (the first, {node}: {reason})" for node, reason in kept.items()), "")
+    others = {node.op_type for node in all_nodes(model.graph.node)} & WEIGHTED
+    remedy = "check the model and the --keep patterns"
+    if others and not kept:
+        remedy = f"it has {', '.join(sorted(others))}: pass --op for what to quantize, or list it as ops in the recipe"
+    return UserError(f"has no {kind} that can be quantized{why}", where=name, remedy=remedy)
 
 
 def _place(

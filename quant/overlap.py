@@ -49,9 +49,8 @@ def held_out(dataset: Dataset, models: Mapping[str, onnx.ModelProto]) -> tuple[D
     notes = []
     for name, proto in models.items():
         data = calibration_of(proto)
-        how = data.get("split") or {}
-        if how and how.get("of") == dataset.sha256:
-            parts = (int(how["every"]), int(how["seed"]))
+        parts = _split_of(data, dataset)
+        if parts is not None:
             if chosen not in (None, parts):
                 notes.append(f"{name} was calibrated on another part of these images: some of what is left is in it.")
             chosen = chosen or parts
@@ -62,6 +61,17 @@ def held_out(dataset: Dataset, models: Mapping[str, onnx.ModelProto]) -> tuple[D
     kept = split(dataset, every=chosen[0], seed=chosen[1])[1]
     left_out = f"Of {dataset.size} images the {dataset.size - kept.size} of the calibration part were left out."
     return kept, (left_out, *notes)
+
+
+def _split_of(data: Mapping[str, Any], dataset: Dataset) -> tuple[int, int] | None:
+    """Say how the set was split for what the data are: `every` and `seed`; None if they are of no split of it."""
+    how = data.get("split")
+    if not isinstance(how, dict) or how.get("of") != dataset.sha256:
+        return None
+    every, seed = how.get("every"), how.get("seed")
+    if not (isinstance(every, int) and isinstance(seed, int)) or every < 2 or seed < 0:
+        return None  # written by something else
+    return every, seed
 
 
 def _is_calibrated_on(data: Mapping[str, Any], dataset: Dataset) -> bool:

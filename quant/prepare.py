@@ -91,13 +91,16 @@ def _folded(
     if attributes.get("training_mode", 0) or any(tensor not in constants for tensor in parameters):
         return None
     weight = constants[conv.input[1]]
-    if weight.data_type not in HIGH_PRECISION:
-        return None
     kernel = numpy_helper.to_array(weight)
+    written = kernel.shape[0] if conv.op_type == "Conv" else kernel.shape[1] * attributes_of(conv).get("group", 1)
+    fits = all(list(constants[name].dims) == [written] for name in norm.input[1:5])
+    if weight.data_type not in HIGH_PRECISION or not fits:
+        return None
     gamma, beta, mean, variance = (
         numpy_helper.to_array(constants[name]).astype(np.float64) for name in norm.input[1:5]
     )
-    factor = gamma / np.sqrt(variance + attributes.get("epsilon", _EPSILON))
+    with np.errstate(divide="ignore", invalid="ignore"):  # looked for below
+        factor = gamma / np.sqrt(variance + attributes.get("epsilon", _EPSILON))
     bias = numpy_helper.to_array(constants[conv.input[2]]).astype(np.float64) if any(conv.input[2:]) else 0.0
     if conv.op_type == "Conv":
         factors = factor.reshape(-1, *[1] * (kernel.ndim - 1))

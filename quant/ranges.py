@@ -102,11 +102,13 @@ def read_ranges(path: Path) -> Ranges:
     if document.pop("version", None) != VERSION:
         raise UserError(f"has another version than {VERSION}", where=path, remedy="calibrate again")
     try:
-        ranges = TypeAdapter(Ranges).validate_python(document)
+        ranges = TypeAdapter(Ranges).validate_json(json.dumps(document), strict=True)  # strict: "3" is no number
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
         raise UserError(f"is damaged ({place}: {first['msg']})", where=path, remedy=remedy) from error
+    if ranges.images < 1:
+        raise UserError(f"is damaged (images: {ranges.images})", where=path, remedy=remedy)
     for tensor, value in ranges.amax.items():
         if not (math.isfinite(value) and value > 0):
             raise UserError(f"the magnitude of tensor {tensor!r} is {value}", where=path, remedy=remedy)

@@ -152,10 +152,11 @@ def select(
         Those to quantize, and the names of the others with the reason, both in graph order.
 
     Raises:
-        UserError: A name pattern matches none of them.
+        UserError: A name pattern matches none of them, or no node is of an operation to keep.
     """
     names = [node.name for node in all_nodes(model.node) if node.op_type in wanted]
     asked = _asked(names, keep.names, "convolution" if set(wanted) == {"Conv"} else "convolution or gemm")
+    _check_ops(keep.ops, {node.op_type for node in all_nodes(model.node)})
     last = _last(graph)
     chosen: list[Weighted] = []
     kept: dict[str, str] = {}
@@ -186,6 +187,15 @@ def _asked(names: Sequence[str], patterns: Sequence[str], kind: str) -> dict[str
         for name in matched:
             asked.setdefault(name, f"--keep {pattern}")
     return asked
+
+
+def _check_ops(asked: Collection[str], there: Collection[str]) -> None:
+    """Refuse an operation to keep that no node of the model has: it may be misspelt."""
+    if unknown := next((op for op in asked if op not in there), None):
+        near = get_close_matches(unknown, there, n=1)
+        hint = f"did you mean {near[0]}? " if near else ""
+        remedy = f"{hint}it has {', '.join(sorted(there))}"
+        raise UserError(f"--keep-op {unknown!r} is no operation of the model", remedy=remedy)
 
 
 def _reason(node: Weighted, keep: Keep) -> str:

@@ -21,6 +21,7 @@ from fusescope.study.runner import StudyResult, run_study
 # A busy machine is no defect: what must be quick has a test of its own.
 hypothesis.settings.register_profile("fusescope", deadline=None)
 hypothesis.settings.load_profile("fusescope")
+hypothesis.settings.register_profile("many", deadline=None, max_examples=2_000)
 
 NEEDS: Mapping[str, Callable[[], bool]] = {
     "compiles": lambda: importlib.util.find_spec("tensorrt_rtx") is not None,

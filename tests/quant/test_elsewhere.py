@@ -314,6 +314,16 @@ def test_norms_that_cannot_be_folded_stay(before: str, after: str) -> None:
     assert model.quantized == ("a", "d")
 
 
+@pytest.mark.parametrize("variance", [np.full(8, -1, np.float32), np.ones(3, np.float32)], ids=["negative", "short"])
+def test_norms_that_are_damaged_stay(variance: np.ndarray) -> None:
+    """A BatchNormalization that computes nothing sensible is none to fold: nothing is warned of, nothing breaks."""
+    proto = NORM.proto()
+    next(tensor for tensor in proto.graph.initializer if tensor.name == "v").CopyFrom(
+        numpy_helper.from_array(variance, "v")
+    )
+    assert quantize(proto).folded == ()
+
+
 def test_an_overridable_initializer() -> None:
     """Weights that old tools list among the inputs are weights, and the inputs go with them."""
     case = CASES["shared weights"]

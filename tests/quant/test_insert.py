@@ -177,10 +177,19 @@ def test_a_pattern_that_matches_nothing_names_the_nearest(residual_net: MakeNet)
         quantize(residual_net(), keep=["secnod"])
 
 
+def test_an_operation_to_keep_that_is_not_there(residual_net: MakeNet) -> None:
+    """A misspelt operation is an error too: it would keep nothing."""
+    with pytest.raises(UserError, match="--keep-op 'add' is no operation of the model; did you mean Add"):
+        quantize(residual_net(), placement="shared-skips", keep_ops=["add"])
+
+
 def test_nothing_left_is_an_error(residual_net: MakeNet) -> None:
     """A model that would come back unchanged is refused."""
-    with pytest.raises(UserError, match="no convolution that can be quantized"):
-        quantize(residual_net(), keep=["*"])
+    first = r"no convolution that can be quantized \(the first, stem: it reads 3 channels\); check the model and the"
+    with pytest.raises(UserError, match=first):
+        quantize(residual_net(), keep=["first", "left", "second"], keep_shapes=["stem", "grouped"])
+    with pytest.raises(UserError, match=r"no convolution or gemm .*; it has Conv, Gemm: pass --op for what to"):
+        quantize(residual_net(), ops=["MatMul"])
 
 
 def test_a_quantized_model_is_refused(residual_net: MakeNet) -> None:

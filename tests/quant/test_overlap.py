@@ -1,6 +1,7 @@
 """Images of the calibration part are left out, and models calibrated on what is left are named."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -72,6 +73,17 @@ def test_other_images(dataset: Dataset, tmp_path: Path) -> None:
     broken.metadata_props.add(key=CALIBRATION_KEY, value="no json")
     models = {"a": calibrated_on(split(other)[0]), "b": calibrated_on(other), "c": broken, "d": calibrated_on(None)}
     assert held_out(dataset, models) == (dataset, ())
+
+
+@pytest.mark.parametrize(
+    "split_", [5, [1], {}, {"every": 4}, {"every": 1, "seed": 0}, {"every": "4", "seed": 0}, {"every": 4, "seed": -1}]
+)
+def test_a_split_that_something_else_wrote(dataset: Dataset, split_: Any) -> None:
+    """What is no split of this set says nothing, and is no error."""
+    proto = onnx.ModelProto()
+    told = {**split_, "of": dataset.sha256} if isinstance(split_, dict) else split_
+    record_calibration(proto, {"items": "many", "sha256": 7, "split": told})
+    assert held_out(dataset, {"odd": proto}) == (dataset, ())
 
 
 def test_the_metadata_are_added(dataset: Dataset) -> None:

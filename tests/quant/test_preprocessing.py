@@ -44,6 +44,14 @@ def test_a_model_carries_it(tmp_path: Path) -> None:
     assert {entry.key for entry in proto.metadata_props} == {"other", PREPROCESSING_KEY}
 
 
+def test_a_file_that_begins_with_a_mark(tmp_path: Path) -> None:
+    """Some editors put a byte order mark first."""
+    path = written(tmp_path)
+    expected = read_settings(path, Preprocessing)
+    path.write_text(path.read_text(encoding="utf-8"), encoding="utf-8-sig")
+    assert read_settings(path, Preprocessing) == expected
+
+
 @pytest.mark.torch
 def test_the_transform_is_that_of_the_settings(tmp_path: Path) -> None:
     """Half of the image is kept, the middle; each channel less its mean, over its std."""
