@@ -2,8 +2,8 @@
 
 import math
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from fusescope.graph.model import ModelGraph, Node
 from fusescope.profiler.attribution import Attribution, EngineView
@@ -55,11 +55,11 @@ class Convolution:
         return told or "depthwise" in f"{self.layer.kind} {self.layer.tactic}".lower()
 
 
-def convolutions(view: EngineView) -> Iterator[Convolution]:
-    """The layers that compute a convolution, in order."""
-    for attribution in view.attributions:
-        if attribution.group == "conv" and attribution.layer.inputs:
-            yield _convolution(attribution, view.graph)
+@lru_cache(maxsize=4)
+def convolutions(view: EngineView) -> tuple[Convolution, ...]:
+    """The layers that compute a convolution, in order; kept for the engines last asked about."""
+    convs = (each for each in view.attributions if each.group == "conv" and each.layer.inputs)
+    return tuple(_convolution(attribution, view.graph) for attribution in convs)
 
 
 def _convolution(attribution: Attribution, graph: ModelGraph) -> Convolution:

@@ -57,7 +57,7 @@ def test_by_the_graph(draw: SimpleNamespace) -> None:
     )
     first = draw.layer("correlation", "c_myl0_0", "x:FP8[1,8,8,8]", "a:Half[1,6,8,8]", nodes="c")
     second = draw.layer("deconv", "t_myl0_1", "a:Half[1,6,8,8]", "y:Half[1,8,16,16]", nodes="t")
-    found = list(convolutions(EngineView(draw.engine(first, second), graph)))
+    found = convolutions(EngineView(draw.engine(first, second), graph))
     assert [(conv.nodes, conv.groups, conv.channels, conv.kernel) for conv in found] == [
         (("c",), 2, 3, (3, 3)),
         (("t",), 1, 6, (2, 2)),
@@ -80,4 +80,4 @@ def test_unknown_sizes(draw: SimpleNamespace) -> None:
     )
     conv = only(layer, draw)
     assert (conv.rows, conv.groups, conv.channels) == (None, None, None)
-    assert list(convolutions(EngineView(draw.engine(draw.layer("CaskConvolution", "Conv_1")), None))) == []
+    assert convolutions(EngineView(draw.engine(draw.layer("CaskConvolution", "Conv_1")), None)) == ()
